@@ -143,7 +143,3 @@ class AccessDenied(RotaError, PermissionError):
 
 class UndecodablePayload(RotaError):
     """A payload that is not of the handler's type; names path and type, never the value (ACCESS-2)."""
-
-
-__all__ = [name for name, value in list(globals().items()) if isinstance(value, type) and issubclass(value, RotaError)]
-
