@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 # The fourth APScheduler shares its import name with the third, so it lives in a folder of its own.
 APSCHEDULER4 := $(VENV)/apscheduler4
 
