@@ -1,0 +1,41 @@
+"""The port and its types, for backend authors. Start with `Backend`; its docstrings are the contract."""
+
+from rota.backend.fact import Fact, schedule_text
+from rota.backend.port import Backend
+from rota.backend.types import (
+    Census,
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Due,
+    DueJob,
+    Enqueue,
+    EventRef,
+    FactKind,
+    FireResult,
+    Firing,
+    JobKey,
+    JobQuery,
+    LeaseRef,
+    LockGrant,
+    NodeInfo,
+    PauseChange,
+    Prune,
+    Refusal,
+    Registered,
+    Registration,
+    Renewal,
+    RunQuery,
+    SetAside,
+    Settlement,
+    Standing,
+    StoredJob,
+    event_run_id,
+)
+
+__all__ = [
+    "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventRef", "Fact", "FactKind",
+    "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange", "Prune", "Refusal",
+    "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing", "StoredJob", "event_run_id",
+    "schedule_text",
+]  # fmt: skip

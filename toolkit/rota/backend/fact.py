@@ -1,0 +1,144 @@
+"""A fact is what the outbox holds; read as an `Event` it presents itself, without a second object per fact (HIST-3)."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from rota.backend.types import FactKind
+from rota.cron import Cron
+from rota.definition import JobDefinition, OnEvent
+from rota.event import Event
+from rota.names import LIFECYCLE_MODULE
+from rota.run import Cause
+
+
+def schedule_text(definition: JobDefinition) -> str:
+    """The trigger as people write it."""
+    trigger = definition.trigger
+    if isinstance(trigger, Cron):
+        return f"{trigger.expression} {trigger.tz}"
+    if isinstance(trigger, OnEvent):
+        return f"on {trigger.source_module}/{trigger.event_type}" + (f"/{trigger.subject}" if trigger.subject else "")
+    return "manual"
+
+
+def _text(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat()
+
+
+class Fact(Event):
+    """`kind` of `run_id` (None: of the job) at `at`; its event's id and data are computed when they are read.
+
+    Encoding two events per run at once would halve the rate of the in-process backend; most are never read.
+    """
+
+    __slots__ = (
+        "attempt", "cause", "definition", "due", "error", "kind", "next_attempt_at", "records_processed", "revision", "seq",
+        "started_at",
+    )  # fmt: skip
+    __setattr__ = object.__setattr__  # facts are built on the hot path: a frozen base would cost a call per field
+
+    def __init__(
+        self,
+        seq: int,
+        kind: FactKind,
+        at: datetime,
+        definition: JobDefinition,
+        *,
+        run_id: UUID | None = None,
+        attempt: int = 0,
+        revision: int = 0,
+        cause: Cause | None = None,
+        due: datetime | None = None,
+        started_at: datetime | None = None,
+        error: str | None = None,
+        next_attempt_at: datetime | None = None,
+        records_processed: int | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.seq = seq
+        self.kind = kind
+        self.occurred_at = at  # type: ignore[misc]
+        self.definition = definition
+        self.caused_by = run_id  # type: ignore[misc]
+        self.attempt = attempt
+        self.revision = revision
+        self.cause = cause
+        self.due = due
+        self.started_at = started_at
+        self.error = error
+        self.next_attempt_at = next_attempt_at
+        self.records_processed = records_processed
+        self.depth = depth  # type: ignore[misc]
+
+    source_module = LIFECYCLE_MODULE  # type: ignore[assignment,misc]
+
+    @property
+    def event_type(self) -> str:  # type: ignore[override]
+        return self.kind.value
+
+    @property
+    def scope_id(self) -> str:  # type: ignore[override]
+        return self.definition.scope_id
+
+    @property
+    def subject(self) -> str:  # type: ignore[override]
+        return self.definition.job_id
+
+    @property
+    def run_id(self) -> UUID | None:
+        return self.caused_by
+
+    @property
+    def event_id(self) -> str:  # type: ignore[override]
+        """Stable: the same fact told twice has the same id."""
+        if self.caused_by is None:
+            return f"{self.kind.value}-{self.revision}-{_digest(self.scope_id, self.subject)}"
+        return f"{self.kind.value}-{self.caused_by}-{self.attempt}"
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        return json.dumps(self.details(), ensure_ascii=False).encode("utf-8", "replace")
+
+    def details(self) -> dict[str, Any]:
+        """The event's data before encoding."""
+        return {
+            "job_id": self.definition.job_id,
+            "scope_id": self.definition.scope_id,
+            "run_id": None if self.caused_by is None else str(self.caused_by),
+            "attempt": self.attempt or None,
+            "handler_name": self.definition.handler_name,
+            "cause": None if self.cause is None else self.cause.value,
+            "schedule": schedule_text(self.definition),
+            "due": _text(self.due),
+            "started_at": _text(self.started_at),
+            "duration_ms": self._duration_ms(),
+            "error": self.error,
+            "next_attempt_at": _text(self.next_attempt_at),
+            "records_processed": self.records_processed,
+        }
+
+    def _duration_ms(self) -> float | None:
+        if self.started_at is None or self.kind is FactKind.TRIGGERED or self.occurred_at is None:
+            return None
+        return (self.occurred_at - self.started_at) / timedelta(milliseconds=1)
+
+    def as_event(self) -> Event:
+        """A plain, encoded copy, for stores that keep values of their own."""
+        return Event(
+            self.source_module, self.event_type, self.scope_id, self.data, self.subject, self.event_id,
+            self.occurred_at, self.caused_by, self.depth,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Fact({self.kind.value} {self.subject!r} attempt={self.attempt} seq={self.seq})"
+
+
+def _digest(scope_id: str, job_id: str) -> str:
+    """Job names may be as long as an event id is allowed to be: shorten them, evenly spread."""
+    from hashlib import sha256
+
+    return sha256(f"{scope_id}\x00{job_id}".encode()).hexdigest()[:32]

@@ -1,0 +1,241 @@
+"""The port: what a backend author implements. The docstrings are the contract.
+
+A backend stores, claims and settles; it decides nothing that needs cron, zones, policies, handlers or random numbers. Three
+decisions are taken inside the store, and passed in as data: is the lane busy, is this key taken, is this lane claimable.
+
+Every write is guarded (revision of the job, next_due of the occurrence, token of the lease, uniqueness of the key) and may be
+repeated with the same arguments: a repeat changes nothing and gives the first answer. Batches succeed or fail item by item.
+Durations cross the port; the store turns them into instants with its own clock. A backend object is a connection, not a node.
+
+Errors: `StoreUnavailable` when the call certainly did nothing, `OutcomeUnknown` when it may have happened.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import ClassVar
+from uuid import UUID
+
+from rota.backend.fact import Fact
+from rota.backend.types import (
+    Census,
+    Claimed,
+    ClaimRequest,
+    Due,
+    Enqueue,
+    EventRef,
+    FireResult,
+    Firing,
+    JobKey,
+    JobQuery,
+    LeaseRef,
+    LockGrant,
+    NodeInfo,
+    PauseChange,
+    Prune,
+    Refusal,
+    Registered,
+    Registration,
+    Renewal,
+    RunQuery,
+    SetAside,
+    Settlement,
+    Standing,
+    StoredJob,
+)
+from rota.capability import Capability, Precision
+from rota.clock import Clock, SystemClock
+from rota.names import MAX_PAYLOAD
+from rota.run import Decision, JobRun
+
+
+class Backend(ABC):
+    """Subclass this for a store of your own, then run the contract pack against it."""
+
+    name: ClassVar[str]
+    capabilities: Capability = Capability(0)
+    resolution: ClassVar[timedelta] = timedelta(microseconds=1)
+    max_payload: ClassVar[int] = MAX_PAYLOAD
+    patience: timedelta = timedelta(seconds=10)  # how long calls of the application ride out an unreachable store (OPS-2)
+
+    def __init__(self, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
+        self.clock: Clock = clock or SystemClock()
+        if precision is Precision.SECOND:
+            self.capabilities = self.capabilities | Capability.SECOND_PRECISION
+
+    # --- life and time ---
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect; check or create the schema. Safe for many callers at once; calls are counted against `close`."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give one `open` back; the last one releases every resource."""
+
+    @abstractmethod
+    async def now(self) -> datetime:
+        """The store's time, aware, in UTC (TIME-1). Every comparison of instants uses it."""
+
+    @abstractmethod
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` (on the event loop) when something may have become claimable or due; returns the way to stop it.
+
+        A hint: calls may be spurious and may be lost; nodes poll as well.
+        """
+
+    @abstractmethod
+    async def tell_facts(self) -> None:
+        """From now on record every kind of fact, for this store and all its nodes.
+
+        Before it, only DEAD_LETTERED facts are recorded: they are always told to the `Notifier` (RETRY-5).
+        """
+
+    # --- jobs ---
+
+    @abstractmethod
+    async def standing(self, key: JobKey) -> Standing:
+        """The job and what outlives it: revision and decided mark (CRON-4, LEASE-1)."""
+
+    @abstractmethod
+    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
+        """Per item, in one step: key taken within its TTL -> DUPLICATE (KEY-1, KEY-3); revision differs -> CONFLICT; else
+        take the key, and if it `changes` anything store definition, owner, next_due, mark and decisions, move the revision,
+        and record the REGISTERED fact (REG-1 to REG-3). Queued and running runs keep their definition; the lane's queue and
+        priority follow the new one. A paused job stays paused. A repeat (same request_id) gives the first answer."""
+
+    @abstractmethod
+    async def remove(self, key: JobKey) -> bool:
+        """Remove the job and cancel its queued and retrying runs with reason `unscheduled` (REG-4).
+
+        A leased run goes on, but is never retried. Mark, keys, revision, tokens and history stay. No claim of the job
+        succeeds after it returned. False where there is no such job."""
+
+    @abstractmethod
+    async def pause(self, change: PauseChange) -> bool:
+        """Set or clear the pause, move next_due and mark, record the decisions (PAUSE-1). False when the revision moved.
+
+        While paused the lane is not claimable, whatever is queued."""
+
+    @abstractmethod
+    async def jobs(self, query: JobQuery) -> list[StoredJob]:
+        """A page of jobs in code-point order of the job id; `after` is exclusive (HIST-1)."""
+
+    # --- occurrences ---
+
+    @abstractmethod
+    async def due(self, limit: int) -> Due:
+        """Jobs with next_due <= now, paused ones included, earliest first; and the earliest next_due of all the others."""
+
+    @abstractmethod
+    async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
+        """Per item, in one step, guarded by revision and next_due: see `Firing` (CRON-4, CRON-7, CRON-8).
+
+        The lane is busy while it holds an unfinished run whose earliest start has come. Consecutive decisions of the same
+        kind with the same run become one row with a range, as long as nothing fired between them (HIST-5)."""
+
+    @abstractmethod
+    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+        """Per item: the id of the run that stands for it, or why none does (MANUAL-1, KEY-4, RETRY-5).
+
+        Checked in this order: the job exists; the run id is known already (a repeat); the key is taken (the first run's id);
+        the letter was replayed already (that run's id); the lane is full. A replay takes the letter's payload and event
+        and marks it replayed. `within` is the caller's own transaction (TX-1)."""
+
+    @abstractmethod
+    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+        """Per event: match the OnEvent jobs stored now, by scope (`_platform` matches every scope), module, type and subject,
+        and enqueue one run each with id `event_run_id(job, event_id)` (EVENT-1, EVENT-3).
+
+        A known `(job, event_id)` gives that run's id again, also after the run itself was pruned, for `memory`. A lifecycle
+        event about the job itself does not match. At `max_depth` the run is stored DEAD, with both facts of a dead letter
+        (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4)."""
+
+    # --- work ---
+
+    @abstractmethod
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Hand over at most one run of each claimable lane, at most `limit` in all, by priority, then by who became ready first.
+
+        A lane is claimable when its job is not paused, no lease is held, and its head may start: the retrying run if there
+        is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in one step:
+        token + 1 (strictly increasing per job, across removal too), attempt + 1, lease, node, started_at, the job's
+        last_attempt_at, the TRIGGERED fact. Heads whose handler is not in `handlers` are left alone, unless no live node
+        has it: then `handler_is_missing`. Expired leases are not taken over but listed, up to 100: the caller settles them
+        with `only_if_expired`."""
+
+    @abstractmethod
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        """The node is alive; its leases last at least `lease` from now (never shorter than before). An expired lease that
+        nobody settled is renewed too; one with another token is `lost` (LEASE-1)."""
+
+    @abstractmethod
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        """Per item, in one step, if the lane is leased with that token (and expired, where asked): write the attempt, the
+        state, the job's last times and the facts; free the lane. False: refused, nothing changed.
+
+        A repeat of a stored settlement (same token, same node) is True and changes nothing. RETRYING for a run that was
+        asked to stop, or RETRYING and DEAD for a run whose job was removed, is stored as CANCELLED with its error and without
+        facts (REG-4, CANCEL-1). Finished runs of the job beyond `keep` may be forgotten in the same step (HIST-2). With
+        `then`, claim in the same call, after the settlements."""
+
+    @abstractmethod
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        """Undo the claims that still hold: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is the node
+        that is gone after this call."""
+
+    @abstractmethod
+    async def cancel(self, run_id: UUID, scope_id: str, reason: str) -> bool:
+        """A run that has not started, or waits for a retry, becomes CANCELLED; a leased one is marked, and `renew` tells its
+        node. False for a final or unknown run (CANCEL-1)."""
+
+    # --- reading and cleaning ---
+
+    @abstractmethod
+    async def runs(self, query: RunQuery) -> list[JobRun]:
+        """See `RunQuery` (HIST-1). Unfinished runs are part of the history."""
+
+    @abstractmethod
+    async def discard(self, run_id: UUID, scope_id: str) -> bool:
+        """Take a dead letter out of the list; the run stays in history as DEAD (RETRY-5)."""
+
+    @abstractmethod
+    async def decisions(self, key: JobKey, *, limit: int = 100) -> list[Decision]:
+        """The newest recorded decisions of a job, newest first (HIST-5)."""
+
+    @abstractmethod
+    async def prune(self, request: Prune) -> int:
+        """Forget at most `limit` entries; how many it was. Unfinished runs and dead letters stay (HIST-2)."""
+
+    @abstractmethod
+    async def relay(
+        self,
+        node_id: str,
+        *,
+        done: Sequence[int] = (),
+        set_aside: Sequence[SetAside] = (),
+        skip: Collection[JobKey] = (),
+        limit: int = 500,
+        lease: timedelta = timedelta(seconds=10),
+    ) -> list[Fact] | None:
+        """Forget the facts `done`, put others aside, and give the next ones in order, leaving out those of jobs in `skip`.
+
+        One node relays at a time, for as long as it calls again within `lease`; the others get None (HIST-3, HIST-4)."""
+
+    @abstractmethod
+    async def census(self, scope_id: str | None = None) -> Census:
+        """Counts, live nodes, and the handlers of stored jobs that no live node has (OPS-1)."""
+
+    @abstractmethod
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        """Take or renew the named lock for `ttl`, or (None) release it. None: another node holds it (LEASE-8).
+
+        The token increases each time the lock changes hands."""
+
+    @abstractmethod
+    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        """Read a stored position (0 when new); with a value set it if it still is `expected`. Gives what is stored then."""

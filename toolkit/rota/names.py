@@ -1,0 +1,66 @@
+"""The rule for every name that crosses the port (ID-1), in one place."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from rota.errors import PayloadTooLarge, ScheduleError
+
+DEFAULT_SCOPE = "default"
+PLATFORM_SCOPE = "_platform"
+LIFECYCLE_MODULE = "_platform.jobs"
+MAX_NAME = 200
+MAX_PAYLOAD = 256 * 1024
+MAX_DURATION = timedelta(days=36_525)  # a century: instants stay far from the year 9999
+
+# Control characters (Cc), surrogates (Cs) and the two Unicode line breaks.
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+_ACCEPTED = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]{1,200}")
+
+
+def check_name(field: str, value: object) -> str:
+    """Return `value` if it is a name, else raise a ScheduleError that names the field (ID-1)."""
+    if isinstance(value, str) and _ACCEPTED.fullmatch(value):
+        return value
+    raise ScheduleError(field, _why_not(value))
+
+
+def _why_not(value: object) -> str:
+    if not isinstance(value, str):
+        return f"must be a string, not {type(value).__name__}"
+    if not value:
+        return "must not be empty"
+    if len(value) > MAX_NAME:
+        return f"has {len(value)} characters, at most {MAX_NAME} are allowed"
+    found = _REFUSED.search(value)
+    assert found is not None
+    return f"must not contain the character U+{ord(found[0]):04X} (at position {found.start()})"
+
+
+def check_payload(value: object, limit: int = MAX_PAYLOAD) -> bytes:
+    """Return the payload as immutable bytes, or raise (ID-4)."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise ScheduleError("payload", f"must be bytes, not {type(value).__name__}; encode it first, or use binding.job()")
+    data = bytes(value)
+    if len(data) > limit:
+        raise PayloadTooLarge(len(data), limit)
+    return data
+
+
+def check_duration(field: str, value: object, *, zero: bool = False) -> timedelta:
+    """Return a positive (with `zero`: not negative) duration of at most a century, or raise."""
+    if not isinstance(value, timedelta):
+        raise ScheduleError(field, f"must be a timedelta, not {type(value).__name__}")
+    if value < timedelta(0) or (not zero and not value):
+        raise ScheduleError(field, f"must be {'zero or more' if zero else 'more than zero'}, not {value}")
+    if value > MAX_DURATION:
+        raise ScheduleError(field, "must be at most 100 years")
+    return value
+
+
+def check_limit(value: object, field: str = "limit") -> int:
+    """Pages hold 1 to 1,000 entries."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1000:
+        raise ScheduleError(field, "must be a whole number from 1 to 1000")
+    return value

@@ -1,0 +1,45 @@
+"""What a handler may say about its attempt. Returning None is `Succeeded()`, raising is `Failed` (RETRY-3)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from attrs import field, frozen
+
+from rota.errors import ScheduleError
+from rota.names import check_duration
+
+
+def _check_records(_: object, __: object, value: int | None) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise ScheduleError("records_processed", "must be None or a whole number of at least 0")
+
+
+@frozen
+class Succeeded:
+    """The attempt reached its end."""
+
+    records_processed: int | None = field(default=None, validator=_check_records)
+
+
+@frozen
+class Failed:
+    """The attempt failed; `permanent` dead-letters the run at once."""
+
+    reason: str
+    permanent: bool = False
+
+
+@frozen
+class Retry:
+    """Try again, after exactly `after`, or after the policy's backoff."""
+
+    after: timedelta | None = field(default=None)
+
+    @after.validator
+    def _check(self, _: object, value: timedelta | None) -> None:
+        if value is not None:
+            check_duration("after", value, zero=True)
+
+
+JobResult = Succeeded | Failed | Retry
