@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rota.cli import main
+
+
+def rota(*args: str) -> Result:
+    return CliRunner().invoke(main, args)
+
+
+def test_next_shows_as_many_occurrences_as_asked_for_in_local_time_and_utc() -> None:
+    result = rota("next", "0 8 * * MON-FRI", "--tz", "Europe/Berlin", "-n", "3", "--after", "2026-01-02T12:00")
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        "Mon 2026-01-05 08:00:00+01:00  2026-01-05T07:00:00Z",
+        "Tue 2026-01-06 08:00:00+01:00  2026-01-06T07:00:00Z",
+        "Wed 2026-01-07 08:00:00+01:00  2026-01-07T07:00:00Z",
+    ]
+
+
+def test_next_points_out_a_change_of_the_offset() -> None:
+    result = rota("next", "0 8 * * *", "--tz", "Europe/Berlin", "-n", "3", "--after", "2026-03-27T12:00")
+    marked = [line for line in result.output.splitlines() if line.endswith("offset changed")]
+    assert marked == ["Sun 2026-03-29 08:00:00+02:00  2026-03-29T06:00:00Z  offset changed"]
+
+
+def test_next_starts_now_and_shows_five_when_nothing_else_is_said() -> None:
+    result = rota("next", "* * * * *")
+    assert result.exit_code == 0
+    assert len(set(result.output.splitlines())) == 5
+
+
+def test_a_time_without_offset_is_taken_in_the_zone_and_one_with_an_offset_as_it_is() -> None:
+    in_zone = rota("next", "0 * * * *", "--tz", "Asia/Tokyo", "-n", "1", "--after", "2026-01-01T00:30")
+    with_offset = rota("next", "0 * * * *", "--tz", "Asia/Tokyo", "-n", "1", "--after", "2026-01-01T00:30+00:00")
+    assert "2025-12-31T16:00:00Z" in in_zone.output
+    assert "2026-01-01T01:00:00Z" in with_offset.output
+
+
+def test_an_expression_with_seconds_is_shown_to_the_second() -> None:
+    result = rota("next", "*/20 * * * * *", "-n", "1", "--after", "2026-01-01T00:00:01")
+    assert "2026-01-01T00:00:20Z" in result.output
+
+
+@pytest.mark.parametrize("command", ["next", "explain"])
+def test_a_wrong_expression_is_shown_with_a_caret_under_the_character(command: str) -> None:
+    result = rota(command, "0 25 * * *")
+    assert result.exit_code == 2
+    lines = result.output.splitlines()
+    assert lines[-2] == "    0 25 * * *"
+    assert lines[-1].rstrip() == "      ^"
+    assert "hour" in lines[0]
+
+
+@pytest.mark.parametrize("command", ["next", "explain"])
+def test_an_unknown_zone_is_refused_by_name(command: str) -> None:
+    result = rota(command, "0 8 * * *", "--tz", "Europe/Nowhere")
+    assert result.exit_code == 2
+    assert "Europe/Nowhere" in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["next", "explain"])
+def test_posix_refuses_what_posix_does_not_have(command: str) -> None:
+    assert rota(command, "*/5 * * * *").exit_code == 0
+    assert rota(command, "*/5 * * * *", "--posix").exit_code == 2
+    assert rota(command, "0 8 * * 1-5", "--posix").exit_code == 0
+
+
+@pytest.mark.parametrize("count", ["0", "1001", "many"])
+def test_a_count_outside_the_limits_is_refused(count: str) -> None:
+    assert rota("next", "* * * * *", "-n", count).exit_code == 2
+
+
+def test_a_start_that_is_no_time_is_refused_with_an_example() -> None:
+    result = rota("next", "* * * * *", "--after", "tomorrow")
+    assert result.exit_code == 2
+    assert "'tomorrow' is not an ISO time" in result.output
+
+
+def test_explain_says_the_schedule_in_words() -> None:
+    result = rota("explain", "0 8 * * MON-FRI", "--tz", "Europe/Berlin")
+    assert result.exit_code == 0
+    assert "08:00" in result.output
+    assert "Europe/Berlin" in result.output

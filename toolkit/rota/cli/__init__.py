@@ -1,0 +1,22 @@
+"""The command line: a thin shell whose commands import what they need when called, so that `rota --help` is quick."""
+
+from __future__ import annotations
+
+import click
+
+from rota.cli.cron import explain_command, next_command
+from rota.cli.shell import Commands
+from rota.cli.version import version_command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Rota: typed background jobs for asyncio.
+
+    Look at cron expressions before you schedule them, and see what the installed version can do.
+    """
+
+
+main.add_command(explain_command)
+main.add_command(next_command)
+main.add_command(version_command)

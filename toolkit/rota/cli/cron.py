@@ -1,0 +1,80 @@
+"""`rota next` and `rota explain`: what an expression means, before a job has it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rota.cron import Cron
+
+_expression = click.argument("expression", metavar="EXPR")
+_tz = click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="IANA time zone of the schedule.")
+_posix = click.option("--posix", is_flag=True, help="Accept strict POSIX only: numbers, lists, ranges and *.")
+
+
+@click.command("next")
+@_expression
+@_tz
+@_posix
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many occurrences to show."
+)
+@click.option("--after", metavar="TIME", help="Start after this ISO time instead of now; in ZONE if it has no offset.")
+def next_command(expression: str, tz: str, posix: bool, count: int, after: str | None) -> None:
+    """Show the next occurrences of the cron expression EXPR.
+
+    EXPR has five fields (minute hour day month weekday), six with seconds first, or is a macro like @daily. Quote it:
+
+    \b
+        rota next "0 8 * * MON-FRI" --tz Europe/Berlin -n 3
+        rota next "30 2 * * *" --tz Europe/Berlin --after 2026-03-28
+
+    Each line is the local time with its offset and the same instant in UTC. A change of the offset is pointed out.
+    """
+    cron = _cron(expression, tz, posix=posix)
+    zone = ZoneInfo(tz)
+    start = datetime.now(UTC) if after is None else _instant(after, zone)
+    occurrences = [due.astimezone(zone) for due in _following(cron, start, count)]
+    for earlier, due in pairwise([start.astimezone(zone), *occurrences]):
+        note = "" if earlier.utcoffset() == due.utcoffset() else "  offset changed"
+        click.echo(f"{due:%a} {due.isoformat(sep=' ')}  {due.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}{note}")
+
+
+@click.command("explain")
+@_expression
+@_tz
+@_posix
+def explain_command(expression: str, tz: str, posix: bool) -> None:
+    """Say in words when the cron expression EXPR fires.
+
+    \b
+        rota explain "*/15 9-17 * * 1-5"
+    """
+    click.echo(_cron(expression, tz, posix=posix).describe())
+
+
+def _cron(expression: str, tz: str, *, posix: bool) -> Cron:
+    from rota.cron import Cron
+
+    return Cron.posix(expression, tz=tz) if posix else Cron(expression, tz=tz)
+
+
+def _instant(text: str, zone: ZoneInfo) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not an ISO time like 2026-03-28T12:00", param_hint="--after") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
+
+
+def _following(cron: Cron, start: datetime, count: int) -> Iterator[datetime]:
+    for _ in range(count):
+        start = cron.next_after(start)
+        yield start
