@@ -30,7 +30,7 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet || { echo "not formatted: make format" >&2; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/basedpyright
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo --no-cache # the cache does not see that a new module appeared
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix

@@ -74,10 +74,17 @@ def test_a_count_outside_the_limits_is_refused(count: str) -> None:
     assert rota("next", "* * * * *", "-n", count).exit_code == 2
 
 
-def test_a_start_that_is_no_time_is_refused_with_an_example() -> None:
-    result = rota("next", "* * * * *", "--after", "tomorrow")
+@pytest.mark.parametrize("start", ["tomorrow", "2026-02-30", "0001-01-01"])
+def test_a_start_that_is_no_time_is_refused_with_an_example(start: str) -> None:
+    result = rota("next", "* * * * *", "--tz", "Asia/Tokyo", "--after", start)
     assert result.exit_code == 2
-    assert "'tomorrow' is not an ISO time" in result.output
+    assert f"'{start}' is not an ISO time like 2026-03-28T12:00" in result.output
+
+
+def test_the_end_of_the_calendar_is_an_error_not_a_traceback() -> None:
+    result = rota("next", "0 0 1 1 *", "--after", "9998-06-01", "-n", "5")
+    assert result.exit_code == 2
+    assert "no occurrence after" in result.output
 
 
 def test_explain_says_the_schedule_in_words() -> None:
@@ -85,3 +92,9 @@ def test_explain_says_the_schedule_in_words() -> None:
     assert result.exit_code == 0
     assert "08:00" in result.output
     assert "Europe/Berlin" in result.output
+
+
+@pytest.mark.parametrize(("expression", "said"), [("30 2 * * *", "fires once"), ("*/30 * * * *", "both passes")])
+def test_explain_says_what_happens_when_the_clocks_change(expression: str, said: str) -> None:
+    assert said in rota("explain", expression, "--tz", "Europe/Berlin").output
+    assert "clocks change" not in rota("explain", expression).output

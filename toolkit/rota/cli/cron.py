@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
     from rota.cron import Cron
 
+_FIXED = (
+    "When the clocks change: a time that is skipped fires once, right after the gap; one that comes twice fires once."
+)
+_WILDCARD = "When the clocks change: it goes on by elapsed time, through both passes of an hour that comes twice."
+
 _expression = click.argument("expression", metavar="EXPR")
 _tz = click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="IANA time zone of the schedule.")
 _posix = click.option("--posix", is_flag=True, help="Accept strict POSIX only: numbers, lists, ranges and *.")
@@ -56,8 +61,14 @@ def explain_command(expression: str, tz: str, posix: bool) -> None:
 
     \b
         rota explain "*/15 9-17 * * 1-5"
+        rota explain "30 2 * * *" --tz Europe/Berlin
+
+    With a zone other than UTC, also what happens to it when the clocks change.
     """
-    click.echo(_cron(expression, tz, posix=posix).describe())
+    cron = _cron(expression, tz, posix=posix)
+    click.echo(cron.describe())
+    if tz != "UTC":
+        click.echo(_FIXED if cron.is_fixed else _WILDCARD)
 
 
 def _cron(expression: str, tz: str, *, posix: bool) -> Cron:
@@ -69,9 +80,9 @@ def _cron(expression: str, tz: str, *, posix: bool) -> Cron:
 def _instant(text: str, zone: ZoneInfo) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError):  # the second: year 1 in Tokyo is year 0 in UTC
         raise click.BadParameter(f"{text!r} is not an ISO time like 2026-03-28T12:00", param_hint="--after") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def _following(cron: Cron, start: datetime, count: int) -> Iterator[datetime]:
