@@ -1,0 +1,278 @@
+"""Reading a cron expression: text in, one bit mask per field out, or an InvalidCron that points at the character."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple, NoReturn
+
+from rota.errors import InvalidCron
+
+MONTH_NAMES: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+DAY_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MACROS: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_LONGEST_MONTH: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+class Kind(NamedTuple):
+    """One of the six fields: its name, its range and the names it takes."""
+
+    name: str
+    low: int
+    high: int
+    names: dict[str, int]
+
+
+SECOND: Final = Kind("second", 0, 59, {})
+MINUTE: Final = Kind("minute", 0, 59, {})
+HOUR: Final = Kind("hour", 0, 23, {})
+DAY: Final = Kind("day-of-month", 1, 31, {})
+MONTH: Final = Kind("month", 1, 12, {name: at for at, name in enumerate(MONTH_NAMES, 1)})
+WEEKDAY: Final = Kind("day-of-week", 0, 7, {name: at for at, name in enumerate(DAY_NAMES)})
+_KINDS: Final = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+
+
+class Field(NamedTuple):
+    """A field as written, and the values it stands for: bit v is set when v matches."""
+
+    text: str
+    mask: int
+
+    @property
+    def is_starred(self) -> bool:
+        """CRON-2 and CRON-3 go by the text: `*/2` counts as starred, `0-59` does not."""
+        return self.text.startswith("*")
+
+    @property
+    def values(self) -> list[int]:
+        return [value for value in range(self.mask.bit_length()) if self.mask >> value & 1]
+
+
+class Fields(NamedTuple):
+    """A whole expression. `second` is None when it has five fields."""
+
+    second: Field | None
+    minute: Field
+    hour: Field
+    day: Field
+    month: Field
+    weekday: Field
+
+    @property
+    def is_either(self) -> bool:
+        """Whether a day needs to match only one of day-of-month and day-of-week (CRON-2)."""
+        return not self.day.is_starred and not self.weekday.is_starred
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the expression names times of day, as opposed to elapsed time (CRON-3)."""
+        return not self.minute.is_starred and not self.hour.is_starred
+
+
+class Span(NamedTuple):
+    """A piece of the expression, with where it starts and the field it belongs to."""
+
+    whole: str
+    text: str
+    at: int
+    part: str
+
+    def refuse(self, reason: str, ahead: int = 0) -> NoReturn:
+        raise InvalidCron(self.whole, reason, position=self.at + ahead, part=self.part)
+
+    def cut(self, start: int, end: int) -> Span:
+        return Span(self.whole, self.text[start:end], self.at + start, self.part)
+
+
+def parse(expression: str) -> Fields:
+    """The fields of an expression (CRON-1); refuses what is wrong and what never matches (CRON-10)."""
+    pieces = _pieces(expression)
+    if pieces and pieces[0].text.startswith("@"):
+        return parse(_macro(pieces))
+    spans = _named(expression, pieces)
+    read = [_field(span, kind) for span, kind in zip(spans, _KINDS[-len(spans) :], strict=True)]
+    fields = Fields(read[0] if len(read) == 6 else None, *read[-5:])
+    _refuse_never(fields, spans[-3])
+    return fields
+
+
+def check_posix(expression: str) -> None:
+    """Refuse everything beyond POSIX: numbers, lists, ranges and `*` in five fields, Sunday only as 0."""
+    pieces = _pieces(expression)
+    if len(pieces) == 6:
+        pieces[5].refuse("POSIX cron has five fields, there are no seconds")
+    for span in pieces if len(pieces) != 5 else _named(expression, pieces):
+        _check_posix_field(span)
+
+
+def _check_posix_field(span: Span) -> None:
+    strange = re.search(r"[^0-9,*-]", span.text)
+    if strange:
+        span.refuse(f"{strange[0]!r} is not POSIX cron: numbers, lists, ranges and * only", strange.start())
+    if "*" in span.text and span.text != "*":
+        span.refuse("in POSIX cron * stands alone", span.text.index("*"))
+    seven = re.search(r"(?<![0-9])0*7(?![0-9])", span.text)
+    if seven and span.part == WEEKDAY.name:
+        span.refuse("POSIX cron counts the days of the week from 0 (Sunday) to 6", seven.start())
+
+
+def _pieces(expression: str) -> list[Span]:
+    return [Span(expression, found[0], found.start(), "expression") for found in re.finditer(r"[^ \t]+", expression)]
+
+
+def _named(expression: str, pieces: list[Span]) -> list[Span]:
+    if len(pieces) < 5:
+        given = f"{len(pieces)} given" if pieces else "the expression is empty"
+        end = Span(expression, "", len(expression.rstrip(" \t")), "expression")
+        end.refuse(f"five fields are needed (minute hour day-of-month month day-of-week), {given}")
+    if len(pieces) > 6:
+        pieces[6].refuse(f"at most six fields are allowed (a year is not one of them), {len(pieces)} given")
+    return [span._replace(part=kind.name) for span, kind in zip(pieces, _KINDS[-len(pieces) :], strict=True)]
+
+
+def _macro(pieces: list[Span]) -> str:
+    word = pieces[0].text.lower()
+    if word == "@reboot":
+        pieces[0].refuse("@reboot is not a time; declare the job Manual and call trigger_once when the node starts")
+    if word == "@every":
+        pieces[0].refuse("@every is not known; write a step such as */5 in the minute field")
+    if word not in MACROS:
+        pieces[0].refuse(f"{pieces[0].text} is not known; there are {', '.join(MACROS)}")
+    if len(pieces) > 1:
+        pieces[1].refuse(f"nothing may follow {pieces[0].text}")
+    return MACROS[word]
+
+
+def _field(span: Span, kind: Kind) -> Field:
+    mask = 0
+    start = 0
+    for text in span.text.split(","):
+        mask |= _item(span.cut(start, start + len(text)), kind)
+        start += len(text) + 1
+    if kind is WEEKDAY and mask >> 7:
+        mask = (mask & 0x7F) | 1
+    return Field(span.text, mask)
+
+
+_ITEM: Final = re.compile(
+    r"(?P<star>\*)?(?:(?<!\*)(?P<first>[0-9]+|[A-Za-z]+)(?P<dash>-)?(?(dash)(?P<last>[0-9]+|[A-Za-z]+)?))?"
+    r"(?P<slash>/)?(?(slash)(?P<step>[0-9]+)?)"
+)
+
+
+def _item(span: Span, kind: Kind) -> int:
+    found = _ITEM.match(span.text)
+    if found is None or found.end() < len(span.text) or not span.text:
+        _refuse_character(span, found.end() if found else 0, kind)
+    low, high = _range(span, found, kind)
+    step = _step(span, found, kind)
+    return sum(1 << value for value in range(low, high + 1, step))
+
+
+def _range(span: Span, found: re.Match[str], kind: Kind) -> tuple[int, int]:
+    if found["star"]:
+        return kind.low, 6 if kind is WEEKDAY else kind.high
+    if found["first"] is None:
+        span.refuse("a step needs * or a range before it")
+    low = _value(span.cut(*found.span("first")), kind)
+    if not found["dash"]:
+        return low, low
+    if found["last"] is None:
+        span.refuse("the range has no end", found.end("dash"))
+    end = span.cut(*found.span("last"))
+    high = _value(end, kind)
+    if kind is WEEKDAY and high == 0 < low and not end.text.isdigit():
+        high = 7  # SUN closes a week as well as it opens one: FRI-SUN is 5-7
+    if high < low:
+        top = 6 if kind is WEEKDAY else kind.high
+        end.refuse(f"the range {low}-{high} runs backwards; write two: {low}-{top},{kind.low}-{high}")
+    return low, high
+
+
+def _step(span: Span, found: re.Match[str], kind: Kind) -> int:
+    if not found["slash"]:
+        return 1
+    if not found["star"] and not found["dash"]:
+        first = found["first"]
+        span.refuse(f"a step needs * or a range: write {first}-{kind.high}/{found['step'] or 1}", found.start("slash"))
+    if found["step"] is None:
+        span.refuse("the step has no number", found.end("slash"))
+    step = _number(found["step"])
+    if not 1 <= step <= kind.high:
+        wrong = "is 0" if step == 0 else f"is wider than the field ({kind.low}-{kind.high})"
+        span.refuse(f"the step {wrong}", found.start("step"))
+    return step
+
+
+def _number(digits: str) -> int:
+    # Everything over four digits is out of range anyway, and int() refuses thousands of digits with its own error.
+    return int(digits.lstrip("0")[:4] or "0")
+
+
+def _value(span: Span, kind: Kind) -> int:
+    if not span.text.isdigit():
+        return _named_value(span, kind)
+    value = _number(span.text)
+    if not kind.low <= value <= kind.high:
+        span.refuse(f"{span.text[:12]} is out of range, {kind.name} goes from {kind.low} to {kind.high}")
+    return value
+
+
+def _named_value(span: Span, kind: Kind) -> int:
+    word = span.text.upper()
+    if word not in kind.names:
+        _refuse_name(span, word, kind)
+    return kind.names[word]
+
+
+def _refuse_name(span: Span, word: str, kind: Kind) -> NoReturn:
+    for other in (MONTH, WEEKDAY):
+        if word in other.names:
+            span.refuse(f"{span.text} is a {other.name} name and does not belong here")
+    if word in ("L", "LW", "W"):
+        _refuse_character(span, 0, kind)
+    known = next((name for name in kind.names if word.startswith(name)), None)
+    if known and word != known + "L":
+        span.refuse(f"{span.text} is not known; write {known}")
+    if known:
+        _refuse_character(span, 3, kind)
+    listed = f"; it takes numbers and {', '.join(kind.names)}" if kind.names else "; it takes numbers"
+    span.refuse(f"{span.text} is not a {kind.name}{listed}")
+
+
+_ALTERNATIVES: Final = {
+    "?": "write * instead",
+    "L": "name all the days that may be the last (28-31, or the weekday) and let the handler look at the date",
+    "W": "name all the days that may be meant and let the handler look at the date",
+    "#": "name the weekday and let the handler look at the date",
+}
+
+
+def _refuse_character(span: Span, at: int, kind: Kind) -> NoReturn:
+    if at >= len(span.text):
+        span.refuse("an item of the list is empty" if "," in span.whole else "a value is missing", at)
+    character = span.text[at]
+    way_out = _ALTERNATIVES.get(character.upper())
+    if way_out:
+        span.refuse(f"{character} is not supported; {way_out}", at)
+    if character == "@":
+        span.refuse("a macro such as @daily stands alone", at)
+    span.refuse(f"{character!r} is not expected in {kind.name}", at)
+
+
+def never_falls_due(fields: Fields) -> bool:
+    """Whether no month of the expression is long enough for its day-of-month field, in any year."""
+    return not any(fields.day.mask & ((2 << _LONGEST_MONTH[month]) - 1) for month in fields.month.values)
+
+
+def _refuse_never(fields: Fields, day: Span) -> None:
+    # Within 400 years every date falls on every weekday, so only the length of the months can be in the way.
+    if not fields.is_either and never_falls_due(fields):
+        day.refuse(f"never matches: there is no day {fields.day.text} in month {fields.month.text}")

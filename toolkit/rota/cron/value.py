@@ -1,0 +1,162 @@
+"""`Cron`: when a job is due, as a value."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from attrs import frozen
+
+from rota.cron.describe import sentence
+from rota.cron.fields import check_posix, parse
+from rota.cron.host import host_zone
+from rota.cron.plan import Plan, plan_for
+from rota.cron.zone import DAY, EPOCH, Zone, zone_named
+from rota.errors import ScheduleError
+
+
+class Misfire(Enum):
+    """What happens to occurrences that came due while nobody decided them (CRON-7)."""
+
+    ONCE = "once"
+    """One run for all of them, at the latest."""
+    SKIP = "skip"
+    """None, except the latest if it is less than a minute (second) late."""
+
+
+class Overlap(Enum):
+    """What happens to an occurrence while an earlier run of the job is unfinished (CRON-8)."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    """One occurrence may wait, later ones are skipped."""
+
+
+class _Compiled:
+    # Not attrs fields, so that equality, hash, repr and encoding see only the five that a user gave.
+    __slots__ = ("_plan", "_zone")
+    _plan: Plan
+    _zone: Zone
+
+
+@frozen
+class Cron(_Compiled):
+    """A cron schedule in a time zone (CRON-1, CRON-2, CRON-3); checks itself when made.
+
+    Raises InvalidCron, which points at the wrong character, and ScheduleError for the other fields.
+    """
+
+    expression: str
+    tz: str = "UTC"
+    misfire: Misfire = Misfire.ONCE
+    grace: timedelta | None = None
+    overlap: Overlap = Overlap.SKIP
+
+    def __attrs_post_init__(self) -> None:
+        _check("trigger.expression", self.expression, str, "a cron expression as text")
+        _check("trigger.tz", self.tz, str, "the name of a time zone as text")
+        _check("trigger.misfire", self.misfire, Misfire, "Misfire.ONCE or Misfire.SKIP")
+        _check("trigger.overlap", self.overlap, Overlap, "Overlap.SKIP or Overlap.QUEUE")
+        _check_grace(self.grace)
+        object.__setattr__(self, "_plan", plan_for(self.expression))
+        object.__setattr__(self, "_zone", zone_named(self.tz))
+
+    @classmethod
+    def posix(
+        cls,
+        expression: str,
+        tz: str = "UTC",
+        misfire: Misfire = Misfire.ONCE,
+        grace: timedelta | None = None,
+        overlap: Overlap = Overlap.SKIP,
+    ) -> Cron:
+        """The same, but only what POSIX has: five fields of numbers, lists, ranges and `*`, Sunday as 0 (CRON-1)."""
+        _check("trigger.expression", expression, str, "a cron expression as text")
+        check_posix(expression)
+        return cls(expression, tz, misfire, grace, overlap)
+
+    @classmethod
+    def local(
+        cls,
+        expression: str,
+        misfire: Misfire = Misfire.ONCE,
+        grace: timedelta | None = None,
+        overlap: Overlap = Overlap.SKIP,
+    ) -> Cron:
+        """The same in this machine's time zone, looked up now and kept by name (CRON-3)."""
+        return cls(expression, host_zone(), misfire, grace, overlap)
+
+    @property
+    def has_seconds(self) -> bool:
+        """Whether the expression has six fields, and so needs Precision.SECOND (CRON-1)."""
+        return self._plan.has_seconds
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it names times of day rather than elapsed time (CRON-3)."""
+        return self._plan.is_fixed
+
+    def next_after(self, instant: datetime) -> datetime:
+        """The first occurrence strictly after `instant`, in UTC."""
+        try:
+            since = instant - EPOCH
+        except TypeError:
+            raise _not_an_instant(instant) from None
+        second = self._zone.next(self._plan, since.days * DAY + since.seconds)
+        try:
+            return datetime.fromtimestamp(second, UTC)
+        except (ValueError, OverflowError, OSError):  # some platforms take no negative number
+            return self._instant(second, "after", instant)
+
+    def previous_before(self, instant: datetime) -> datetime:
+        """The last occurrence strictly before `instant`, in UTC."""
+        since = _since_epoch(instant)
+        second = since.days * DAY + since.seconds - (0 if since.microseconds else 1)
+        return self._instant(self._zone.previous(self._plan, second), "before", instant)
+
+    def matches(self, instant: datetime) -> bool:
+        """Whether `instant` is an occurrence, exactly."""
+        since = _since_epoch(instant)
+        second = since.days * DAY + since.seconds
+        return not since.microseconds and self._zone.next(self._plan, second - 1) == second
+
+    def describe(self) -> str:
+        """The schedule as an English sentence."""
+        return sentence(parse(self.expression), self.tz)
+
+    def _instant(self, second: int, side: str, instant: datetime) -> datetime:
+        try:
+            return EPOCH + timedelta(0, second)
+        except OverflowError:
+            reason = f"{self.expression!r} has no occurrence {side} {instant.isoformat()} within the years 1 to 9999"
+            raise ScheduleError("instant", reason) from None
+
+    def __reduce__(self) -> tuple[type[Cron], tuple[object, ...]]:
+        return Cron, (self.expression, self.tz, self.misfire, self.grace, self.overlap)
+
+
+def _check(field: str, value: object, wanted: type, meant: str) -> None:
+    if not isinstance(value, wanted):
+        raise ScheduleError(field, f"must be {meant}, not {type(value).__name__}")
+
+
+def _check_grace(grace: object) -> None:
+    if grace is None:
+        return
+    if not isinstance(grace, timedelta):
+        raise ScheduleError("trigger.grace", f"must be a timedelta or None, not {type(grace).__name__}")
+    if grace < timedelta(0):
+        raise ScheduleError("trigger.grace", f"must not be negative, is {grace}")
+
+
+def _since_epoch(instant: datetime) -> timedelta:
+    try:
+        return instant - EPOCH
+    except TypeError:
+        raise _not_an_instant(instant) from None
+
+
+def _not_an_instant(given: object) -> ScheduleError:
+    if isinstance(given, datetime):
+        return ScheduleError("instant", "must be an aware datetime, this one has no time zone")
+    return ScheduleError("instant", f"must be an aware datetime, not {type(given).__name__}")
