@@ -1,0 +1,71 @@
+"""What the pack asks of whoever brings a scheduler: ways to open nodes, to let time pass, and to cause trouble."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import timedelta
+from typing import Any, Protocol
+
+from rota.api import JobScheduler
+from rota.capability import Capability
+from rota.clock import Gate
+from rota.run import Retention
+
+DEFAULT_LEASE = timedelta(seconds=30)
+
+__all__ = ["DEFAULT_LEASE", "Gate", "Harness"]
+
+
+class Harness(Protocol):
+    """One store, fresh for each test, and any number of nodes on it.
+
+    A backend author uses `BackendHarness`. A `JobScheduler` from scratch brings the four attributes, `open`, `advance`
+    and `crash`; clauses that use more are reported as not run. Three members are optional and no part of the protocol:
+    `now() -> datetime` (the store's time, wanted where `virtual` is true), `async close()` (called at the end of each
+    test), and `scheduler` (true where the nodes are `rota.Scheduler`).
+    """
+
+    capabilities: Capability
+    resolution: timedelta
+    max_payload: int
+    virtual: bool
+
+    def open(
+        self,
+        handlers: Any,
+        *,
+        events: Any = None,
+        queues: Any = None,
+        concurrency: int = 8,
+        lease: timedelta = DEFAULT_LEASE,
+        retention: Retention | None = None,
+    ) -> AbstractAsyncContextManager[JobScheduler]:
+        """Another node on the store."""
+        ...
+
+    async def advance(self, delta: timedelta) -> None:
+        """Let time pass and everything due happen; with `virtual=False` it really waits."""
+
+    async def step(self, delta: timedelta) -> None:
+        """Move the wall clock alone, either way."""
+
+    async def sleep(self, delta: timedelta) -> None:
+        """Wait inside a handler, known to the clock."""
+
+    def gate(self) -> Gate:
+        """A gate for handlers to wait at, known to the clock."""
+        ...
+
+    async def crash(self, node: Any) -> None:
+        """The node dies at once: it settles nothing, hands nothing back and never speaks to the store again."""
+
+    def freeze(self, node: Any) -> AbstractContextManager[None]:
+        """A zombie: inside, the node's store calls hang and its handlers go on; on leaving, the hung calls continue."""
+        ...
+
+    def outage(self) -> AbstractContextManager[None]:
+        """Inside, no node reaches the store."""
+        ...
+
+    async def reopen(self) -> None:
+        """The store is closed and opened cold, as after a restart; nodes still open have crashed."""
