@@ -1,0 +1,123 @@
+"""What a fault is, and the ways to build one.
+
+```
+class KeyNeverEnds(InProcessBackend): ...
+
+class Forgetful(Wrapped): ...
+
+FAULTS = [
+    Fault("a key never ends", "KEY-2", ("KEY-2/test_...",), on(KeyNeverEnds)),  # a faulty backend
+    Fault("pause forgets", "PAUSE-1", ("PAUSE-1/test_...",), nodes(Forgetful)),  # a faulty scheduler
+    Fault("grace ignored", "CRON-7", ("CRON-7/test_...",), patch=replaced(planning, "owed", wrong)),  # a pure function
+]
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from typing import Any
+from unittest.mock import patch as mock_patch
+
+from attrs import field, frozen
+
+from rota.api import JobScheduler
+from rota_backends.inprocess import InProcessBackend
+from rota_contracts import BackendHarness, Harness
+
+MakeHarness = Callable[[], Harness]
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+def on(backend: Callable[..., Any], **options: Any) -> MakeHarness:
+    """The harness of a faulty backend: its class, and options of its constructor besides the clock."""
+    return lambda: BackendHarness(lambda clock: backend(clock=clock, **options))
+
+
+healthy: MakeHarness = on(InProcessBackend)
+
+
+@frozen
+class Fault:
+    """`clauses` are the ids of those that must fail on it; at least one is of `rule`."""
+
+    name: str
+    rule: str
+    clauses: tuple[str, ...]
+    harness: MakeHarness = field(default=healthy, repr=False)
+    patch: Patch = field(default=nullcontext, repr=False)
+
+
+def replaced(target: Any, name: str, wrong: Any) -> Patch:
+    """While the clause runs, `target.name` is `wrong`."""
+    return lambda: mock_patch.object(target, name, wrong)
+
+
+def all_of(*patches: Patch) -> Patch:
+    """Several patches that make one fault."""
+
+    @contextmanager
+    def together() -> Iterator[None]:
+        with ExitStack() as stack:
+            for each in patches:
+                stack.enter_context(each())
+            yield
+
+    return together
+
+
+def nodes(wrap: Callable[[Any], Any], make: MakeHarness = healthy) -> MakeHarness:
+    """A harness whose nodes are seen through `wrap`, which takes a scheduler and gives a faulty one."""
+    return lambda: _WrappedNodes(make(), wrap)  # type: ignore[return-value]
+
+
+class Wrapped:
+    """A scheduler seen through another: subclass it and override what is to be wrong; `self.node` is the real one."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.node, name)
+
+    async def __aenter__(self) -> Any:
+        return await self.node.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.node.__aexit__(*error)
+
+
+class _WrappedNodes:
+    """Everything the inner harness is, with wrapped nodes."""
+
+    def __init__(self, inner: Harness, wrap: Callable[[Any], Any]) -> None:
+        self._inner = inner
+        self._wrap = wrap
+        self._real: dict[int, JobScheduler] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open(self, handlers: Any, **options: Any) -> AbstractAsyncContextManager[Any]:
+        return self._opened(self._inner.open(handlers, **options))
+
+    @asynccontextmanager
+    async def _opened(self, opening: AbstractAsyncContextManager[JobScheduler]) -> AsyncIterator[Any]:
+        async with opening as node:
+            wrapped = self._wrap(node)
+            self._real[id(wrapped)] = node
+            yield wrapped
+
+    async def crash(self, node: Any) -> None:
+        await self._inner.crash(self._real[id(node)])
+
+    def freeze(self, node: Any) -> AbstractContextManager[None]:
+        return self._inner.freeze(self._real[id(node)])
