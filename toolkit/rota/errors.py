@@ -143,3 +143,17 @@ class AccessDenied(RotaError, PermissionError):
 
 class UndecodablePayload(RotaError):
     """A payload that is not of the handler's type; names path and type, never the value (ACCESS-2)."""
+
+
+class InvalidHandler(ScheduleError):
+    """A handler that cannot be registered; the reason names the way out. `field` is `handler` or `handler_name`."""
+
+
+class ServiceNotFound(RotaError, LookupError):
+    """Nothing is offered to handlers under that type or name; lists what is."""
+
+    def __init__(self, wanted: str, offered: list[str]) -> None:
+        listed = ", ".join(offered) or "none at all"
+        super().__init__(f"there is no service {wanted}; there are: {listed}. Offer it with Services.of({{…}})")
+        self.wanted = wanted
+        self.offered = offered

@@ -1,0 +1,219 @@
+"""The one cattrs converter: strict, exact, and the same for payloads and for the model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence, Set
+from enum import Enum
+from functools import partial
+from types import GenericAlias
+from typing import Annotated, Any, get_args, get_origin, is_typeddict
+
+from cattrs import Converter
+from cattrs.cols import (
+    is_namedtuple,
+    iterable_unstructure_factory,
+    list_structure_factory,
+    mapping_structure_factory,
+    mapping_unstructure_factory,
+    namedtuple_dict_structure_factory,
+    namedtuple_dict_unstructure_factory,
+)
+from cattrs.errors import StructureHandlerNotFoundError
+from cattrs.strategies import configure_tagged_union
+
+from rota.codec.problems import Refused, type_name
+from rota.codec.scalars import SCALARS, enum_reader, enum_writer
+from rota.codec.shapes import is_class_with_fields, is_mixed_union, is_union, union_hook
+from rota.definition import Trigger
+
+Hook = Callable[[Any, Any], Any]
+
+_ARRAYS: dict[Any, Callable[[list[Any]], Any]] = {
+    list: list,
+    MutableSequence: list,
+    Sequence: tuple,
+    tuple: tuple,
+    deque: deque,
+    set: set,
+    MutableSet: set,
+    frozenset: frozenset,
+    Set: frozenset,
+}
+_MAPPINGS: dict[Any, Any] = {
+    dict: dict,
+    Mapping: dict,
+    MutableMapping: dict,
+    OrderedDict: OrderedDict,
+    Counter: Counter,
+    defaultdict: defaultdict,
+}
+_SETS = (set, MutableSet, frozenset, Set)
+_KEY = "a key of a JSON object"
+
+
+def make_converter() -> Converter:
+    """Strict: an int for a str is refused, and so are unknown fields and lists for objects."""
+    converter = Converter(forbid_extra_keys=True, structure_fallback_factory=_no_way)
+    for kind, (write, read) in SCALARS.items():
+        converter.register_structure_hook(kind, read)
+        if write is not None:
+            converter.register_unstructure_hook(kind, write)
+    _add_enums(converter)
+    _add_records(converter)
+    _add_arrays(converter)
+    _add_mappings(converter)
+    _add_unions(converter)
+    return converter
+
+
+def _no_way(kind: Any) -> Hook:
+    raise StructureHandlerNotFoundError(f"{type_name(kind)} has no JSON form", kind)
+
+
+def _only(shape: type, inner: Hook, kind: Any) -> Hook:
+    """cattrs reads a list out of any iterable, a string among them, and an object out of anything with keys."""
+    text = f"expected {type_name(kind)}, as a JSON {'object' if shape is dict else 'array'}"
+
+    def structure(value: Any, wanted: Any) -> Any:
+        if value.__class__ is not shape:
+            raise Refused(text)
+        return inner(value, wanted)
+
+    return structure
+
+
+def _add_enums(converter: Converter) -> None:
+    def is_enum(kind: Any) -> bool:
+        return isinstance(kind, type) and issubclass(kind, Enum)
+
+    converter.register_structure_hook_factory(is_enum, enum_reader)
+    converter.register_unstructure_hook_factory(is_enum, enum_writer)
+
+
+def _add_records(converter: Converter) -> None:
+    def is_class(kind: Any) -> bool:
+        return is_class_with_fields(get_origin(kind) or kind)
+
+    def is_typed_dict(kind: Any) -> bool:
+        return is_typeddict(get_origin(kind) or kind)
+
+    converter.register_structure_hook_factory(
+        is_class, lambda kind: _only(dict, converter.gen_structure_attrs_fromdict(kind), kind)
+    )
+    converter.register_structure_hook_factory(
+        is_typed_dict, lambda kind: _only(dict, converter.gen_structure_typeddict(kind), kind)
+    )
+    converter.register_structure_hook_factory(
+        is_namedtuple,
+        lambda kind: _only(dict, namedtuple_dict_structure_factory(kind, converter, "from_converter", True), kind),
+    )
+    converter.register_unstructure_hook_factory(
+        is_namedtuple, lambda kind: namedtuple_dict_unstructure_factory(kind, converter)
+    )
+
+
+def _is_array(kind: Any) -> bool:
+    return (get_origin(kind) or kind) in _ARRAYS and not _is_fixed_tuple(kind)
+
+
+def _is_fixed_tuple(kind: Any) -> bool:
+    return get_origin(kind) is tuple and ... not in get_args(kind)
+
+
+def _add_arrays(converter: Converter) -> None:
+    def structure(kind: Any) -> Hook:
+        build = _ARRAYS[get_origin(kind) or kind]
+        typed: Any = GenericAlias(list, (get_args(kind) or (Any,))[:1])
+        inner = list_structure_factory(typed, converter)
+        return _only(list, lambda value, _: build(inner(value, list)), kind)
+
+    def unstructure(kind: Any) -> Callable[[Any], Any]:
+        write = iterable_unstructure_factory(kind, converter, unstructure_to=list)
+        return (lambda value: sorted(write(value), key=json.dumps)) if (get_origin(kind) or kind) in _SETS else write
+
+    converter.register_structure_hook_factory(_is_array, structure)
+    converter.register_unstructure_hook_factory(_is_array, unstructure)
+    converter.register_structure_hook_factory(
+        _is_fixed_tuple, lambda kind: _only(list, converter.gen_structure_hetero_tuple(kind), kind)
+    )
+    converter.register_unstructure_hook_factory(
+        _is_fixed_tuple, lambda kind: converter.gen_unstructure_hetero_tuple(kind, list)
+    )
+
+
+def _add_mappings(converter: Converter) -> None:
+    def is_mapping(kind: Any) -> bool:
+        return (get_origin(kind) or kind) in _MAPPINGS
+
+    def structure(kind: Any) -> Hook:
+        key, value = _key_and_value(kind)
+        build = _MAPPINGS[get_origin(kind) or kind]
+        target: Any = partial(defaultdict, value) if build is defaultdict else build
+        inner: Any = mapping_structure_factory(
+            dict[Any, Any], converter, target, key_type=Annotated[key, _KEY], val_type=value
+        )
+        return _only(dict, lambda found, _: inner(found), kind)
+
+    def unstructure(kind: Any) -> Callable[[Any], Any]:
+        is_loose = _key_and_value(kind)[0] is Any
+        write: Any = _plain_key if is_loose else partial(_key_text, converter)
+        typed = kind if len(get_args(kind)) == 2 else dict[Any, _key_and_value(kind)[1]]  # type: ignore[misc]
+        return mapping_unstructure_factory(typed, converter, unstructure_to=dict, key_handler=write)
+
+    converter.register_structure_hook_factory(is_mapping, structure)
+    converter.register_unstructure_hook_factory(is_mapping, unstructure)
+    converter.register_structure_hook_factory(
+        lambda kind: getattr(kind, "__metadata__", None) == (_KEY,),
+        lambda kind: _key_reader(kind.__origin__, converter),
+    )
+
+
+def _key_and_value(kind: Any) -> tuple[Any, Any]:
+    args = get_args(kind)
+    if (get_origin(kind) or kind) is Counter:
+        return (args or (Any,))[0], int
+    return (args[0], args[1]) if len(args) == 2 else (Any, Any)
+
+
+def _plain_key(key: Any) -> str:
+    if key.__class__ is not str:
+        raise Refused("the keys of a mapping without key type must be str")
+    return key
+
+
+def _key_text(converter: Converter, key: Any) -> str:
+    written = converter.unstructure(key)
+    if isinstance(written, str):
+        return written
+    if isinstance(written, int | float):
+        return json.dumps(written)
+    raise Refused(f"{type_name(type(key))} cannot be a key in JSON")
+
+
+def _key_reader(kind: Any, converter: Converter) -> Hook:
+    """JSON has only strings as keys: what is not written as a string is read through its JSON text."""
+    inner = converter.get_structure_hook(kind)
+
+    def structure(key: str, _: Any) -> Any:
+        try:
+            return inner(key, kind)
+        except Refused:
+            try:
+                return inner(json.loads(key), kind)
+            except ValueError:
+                raise Refused(f"expected a key of type {type_name(kind)}") from None
+
+    return structure
+
+
+def _add_unions(converter: Converter) -> None:
+    converter.register_structure_hook_factory(is_mixed_union, lambda kind: union_hook(kind, converter))
+    configure_tagged_union(Trigger, converter, lambda cls: cls.__name__.lower(), "kind")
+    # The model's own union is tagged: Manual has no field that could tell it apart.
+    tagged = converter.get_structure_hook(Trigger)
+    converter.register_structure_hook_factory(
+        lambda kind: is_union(kind) and set(get_args(kind)) == set(get_args(Trigger)),
+        lambda kind: _only(dict, lambda value, _: tagged(value, Trigger), kind),
+    )

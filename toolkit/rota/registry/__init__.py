@@ -1,0 +1,17 @@
+"""Handlers by name: functions and classes, with typed payloads."""
+
+from __future__ import annotations
+
+from rota.registry.binding import PayloadBinding, PayloadFunction, PlainBinding, PlainFunction
+from rota.registry.handlers import Handler, HandlerRegistry, JobHandler, register_builtin
+
+__all__ = [
+    "Handler",
+    "HandlerRegistry",
+    "JobHandler",
+    "PayloadBinding",
+    "PayloadFunction",
+    "PlainBinding",
+    "PlainFunction",
+    "register_builtin",
+]
