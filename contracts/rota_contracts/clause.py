@@ -17,7 +17,7 @@ A family (one file per rule family in `rota_contracts.families`) is a plain clas
   declared; such a clause tests the refusal.
 - `uses`: what the clause asks of the harness beyond `open`, `advance` and `crash`. Where it is missing the clause is
   reported as not run and the verdict is INCOMPLETE. Names: "virtual" (exact instants, `scene.at`, `scene.start_at`),
-  "step", "freeze", "outage", "reopen", "scheduler" (the nodes are `rota.Scheduler`: `admin`, `lock`, `wait`, `reconcile`,
+  "step", "freeze", "outage", "reopen", "scheduler" (the nodes are `rota.Scheduler`: `admin`, `lock`, `wait`, and
   further constructor options). The scene refuses what a clause uses without saying so. Gates and `scene.sleep` need no
   mention.
 - `leaves_threads`: a sync handler of this clause is still stuck when it ends.

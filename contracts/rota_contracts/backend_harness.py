@@ -1,0 +1,223 @@
+"""The harness for whoever wrote a `Backend`: nodes are `rota.Scheduler`s, trouble is made on the line to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from attrs import define
+
+from rota.backend import Backend
+from rota.capability import Capability
+from rota.clock import Clock, Gate, SystemClock, VirtualClock
+from rota.run import Retention
+from rota.scheduler import Scheduler
+from rota_contracts.harness import DEFAULT_LEASE
+from rota_contracts.line import Line, Weather
+
+MakeBackend = Callable[[Clock | None], Backend]
+
+START = datetime(2026, 3, 2, 12, tzinfo=UTC)
+_LONGEST_LEAVE = timedelta(hours=1)
+
+
+@define(eq=False)
+class _Node:
+    scheduler: Scheduler
+    line: Line
+    has_crashed: bool = False
+
+
+class BackendHarness:
+    """`BackendHarness(lambda clock: MyBackend(clock=clock))`, one for each test, each on a fresh store.
+
+    - `make_backend(clock)` gives the backend; the clock is a `VirtualClock`, with `virtual=False` None: the store's own.
+    - A DURABLE backend is made again, on the same storage, by `reopen` (default: `make_backend`).
+    - `separate=True`: each node gets a backend object of its own, made by `reopen` on the same storage.
+    - `lies=SEED`: of every hundred calls two are refused, two are executed and report a timeout, one is executed twice.
+    - `cleanup()` is awaited at the end of the test, when everything is closed.
+    - `slack`: with `virtual=False`, how long everything that is due may take.
+    """
+
+    scheduler = Scheduler
+
+    def __init__(
+        self,
+        make_backend: MakeBackend,
+        *,
+        virtual: bool = True,
+        start: datetime = START,
+        reopen: MakeBackend | None = None,
+        separate: bool = False,
+        lies: int | None = None,
+        cleanup: Callable[[], Awaitable[None]] | None = None,
+        slack: timedelta = timedelta(milliseconds=500),
+    ) -> None:
+        self.virtual = virtual
+        self.drives = True  # leaving a node lets time pass as far as its drain needs it
+        self._clock: VirtualClock | None = VirtualClock(start) if virtual else None
+        self._again = reopen or make_backend
+        self._backend = make_backend(self._clock)
+        self._separate = separate
+        self._lies = lies
+        self._weather = Weather(lies=None if lies is None else Random(lies))
+        self._cleanup = cleanup
+        self._slack = slack
+        self._is_held_open = False
+        self._nodes: list[_Node] = []
+
+    @property
+    def capabilities(self) -> Capability:
+        return self._backend.capabilities
+
+    @property
+    def resolution(self) -> timedelta:
+        return self._backend.resolution
+
+    @property
+    def max_payload(self) -> int:
+        return self._backend.max_payload
+
+    @property
+    def backend(self) -> Backend:
+        """The backend itself, past every line."""
+        return self._backend
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the store, as far as the harness knows it."""
+        return self._clock or SystemClock()
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def begin(self, clause_id: str) -> None:
+        """Each clause meets lies of its own, the same ones in every run."""
+        if self._lies is not None:
+            self._weather.lies = Random(f"{self._lies} {clause_id}")
+
+    # --- nodes ---
+
+    @asynccontextmanager
+    async def open(
+        self,
+        handlers: Any,
+        *,
+        events: Any = None,
+        queues: Any = None,
+        concurrency: int = 8,
+        lease: timedelta = DEFAULT_LEASE,
+        retention: Retention | None = None,
+        **more: Any,
+    ) -> AsyncIterator[Scheduler]:
+        """Another node; `more` goes to `Scheduler` as it is."""
+        line = Line(await self._connect(), self._weather)
+        if retention is not None:
+            more["retention"] = retention
+        scheduler = Scheduler(
+            line.proxy, handlers, events=events, queues=queues, concurrency=concurrency, lease=lease, **more
+        )
+        node = _Node(scheduler, line)
+        self._nodes.append(node)
+        await scheduler.__aenter__()
+        try:
+            yield scheduler
+        finally:
+            await self._leave(node)
+
+    async def _connect(self) -> Backend:
+        if not self._is_held_open:
+            # A store that lives in memory must outlive the last node of a clause.
+            await self._backend.open()
+            self._is_held_open = True
+        return self._again(self._clock) if self._separate else self._backend
+
+    async def _leave(self, node: _Node) -> None:
+        if node.has_crashed:
+            return
+        leaving = asyncio.ensure_future(node.scheduler.__aexit__(None, None, None))
+        if self._clock is not None:
+            await self._drive(leaving)
+        await leaving
+
+    async def _drive(self, leaving: asyncio.Future[None]) -> None:
+        # Draining waits on the virtual clock, which nobody else moves while a clause leaves its `async with`.
+        waited, step = timedelta(0), timedelta(seconds=1)
+        while not (await asyncio.wait({leaving}, timeout=0.02))[0]:
+            if self.drives:
+                await self.advance(step)
+                waited, step = waited + step, step * 2
+            assert waited < _LONGEST_LEAVE, "a node did not leave"
+
+    # --- time ---
+
+    async def advance(self, delta: timedelta) -> None:
+        if self._clock is not None:
+            await self._clock.advance(delta)
+        else:
+            await asyncio.sleep((delta + self._slack).total_seconds())
+
+    async def step(self, delta: timedelta) -> None:
+        assert self._clock is not None, "only a virtual clock can be stepped"
+        self._clock.step(delta)
+
+    async def sleep(self, delta: timedelta) -> None:
+        await self.clock.sleep(delta)
+
+    def gate(self) -> Gate:
+        return Gate()
+
+    # --- trouble ---
+
+    async def crash(self, node: Any) -> None:
+        """`Scheduler.abandon` stops the node's loops and handlers; the line makes sure that nothing more is said."""
+        found = self._found(node)
+        found.has_crashed = True
+        found.line.cut()
+        await found.scheduler.abandon()
+        await found.line.hang_up()
+
+    @contextmanager
+    def freeze(self, node: Any) -> Iterator[None]:
+        line = self._found(node).line
+        line.gate = gate = Gate()
+        try:
+            yield
+        finally:
+            line.gate = None
+            gate.open()
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        self._weather.is_out = True
+        try:
+            yield
+        finally:
+            self._weather.is_out = False
+
+    async def reopen(self) -> None:
+        for node in self._nodes:
+            if node.line.opened and not node.has_crashed:
+                await self.crash(node.scheduler)
+        await self._let_go()
+        self._backend = self._again(self._clock)
+
+    async def close(self) -> None:
+        """The end of a test: everything is given back, or the clause fails."""
+        left = sum(node.line.opened for node in self._nodes)
+        await self._let_go()
+        if self._cleanup is not None:
+            await self._cleanup()
+        assert not left, f"{left} connections to the store were not closed"
+
+    async def _let_go(self) -> None:
+        if self._is_held_open:
+            self._is_held_open = False
+            await self._backend.close()
+
+    def _found(self, node: Any) -> _Node:
+        return next(each for each in self._nodes if each.scheduler is node)

@@ -1,0 +1,74 @@
+"""One clause against one harness: an event loop of its own, a limit on real time, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from rota_contracts.clause import Clause
+from rota_contracts.harness import Harness
+from rota_contracts.scene import Scene
+
+_PATIENCE = 60.0  # real seconds for a clause on virtual time; without it advance really waits
+_LONG_PATIENCE = 1800.0
+_TO_WIND_UP = 2.0  # real seconds for threads and asyncio tasks to be gone
+
+
+class Leak(AssertionError):
+    """A clause held, but something it started is still there."""
+
+
+def perform(clause: Clause, family: type, harness: Harness) -> None:
+    """Run the clause; raises what it raises, or `Leak`."""
+    before = set(threading.enumerate())
+    with asyncio.Runner() as runner:
+        runner.run(_perform(clause, family(), harness))
+    if not clause.leaves_threads:
+        _check_threads(before)
+
+
+async def _perform(clause: Clause, family: Any, harness: Harness) -> None:
+    if begin := getattr(harness, "begin", None):
+        begin(clause.id)
+    scene = Scene(harness, clause.uses)
+    try:
+        async with asyncio.timeout(_PATIENCE if harness.virtual else _LONG_PATIENCE):
+            await clause.body(family, scene)
+    finally:
+        scene.open_gates()
+    if close := getattr(harness, "close", None):
+        await close()
+    await _check_tasks()
+
+
+async def _check_tasks() -> None:
+    current = asyncio.current_task()
+    deadline = time.monotonic() + _TO_WIND_UP
+    while left := asyncio.all_tasks() - {current}:
+        if time.monotonic() > deadline:
+            raise Leak(f"asyncio tasks left behind: {_listed(task.get_name() for task in left)}")
+        await asyncio.sleep(0 if time.monotonic() < deadline - 1.9 else 0.01)
+
+
+def _check_threads(before: set[threading.Thread]) -> None:
+    deadline = time.monotonic() + _TO_WIND_UP
+    while left := set(threading.enumerate()) - before:
+        if time.monotonic() > deadline:
+            raise Leak(f"threads left behind: {_listed(thread.name for thread in left)}")
+        time.sleep(0.005)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def from_the_clause(clause: Clause, error: BaseException) -> TracebackType | None:
+    """The traceback without the machinery above the clause."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not getattr(clause.body, "__code__", None):
+        trace = trace.tb_next
+    return trace or error.__traceback__

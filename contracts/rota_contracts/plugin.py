@@ -1,0 +1,205 @@
+"""The pytest plugin: strict deviations, the clause under each failure, the verdict, the report.
+
+pytest loads it in every project that has the pack installed, so it imports nothing of Rota until a clause is collected.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from rota_contracts.clause import Clause
+    from rota_contracts.verdict import Result, Subject
+
+_MARK = "rota_clause"
+_PROPERTY = "rota"
+
+pytest.register_assert_rewrite("rota_contracts.families", "rota_contracts.scene", "rota_contracts.journal")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Two options."""
+    group = parser.getgroup("rota", "Rota's contract pack")
+    group.addoption("--rota-report", metavar="FILE", help="write the contract pack's results and verdicts as JSON")
+    group.addoption("--rota-harness", metavar="MODULE:NAME", help="the harness that `rota contract` was given")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A process that only works for pytest-xdist records nothing."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(config), Recorder.name)
+
+
+# --- collecting: each clause's item carries what the verdict needs, through pytest-xdist too ---
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the items that are clauses."""
+    for item in items:
+        clause = _clause_of(item)
+        if clause is not None and isinstance(item, pytest.Function):
+            item.user_properties.append((_PROPERTY, _identity(item, clause)))
+
+
+def _clause_of(item: pytest.Item) -> Clause | None:
+    return getattr(getattr(item, "function", None), _MARK, None)
+
+
+def _identity(item: pytest.Function, clause: Clause) -> dict[str, str]:
+    from rota_contracts.contract import deviations_of
+
+    parameter = getattr(getattr(item, "callspec", None), "id", "")
+    parent = item.parent.nodeid if item.parent is not None else ""
+    return {
+        "clause": clause.id,
+        "subject": f"{parent}[{parameter}]" if parameter else parent,
+        "backend": item.cls.backend or item.cls.__name__,
+        "deviation": deviations_of(item.cls).get(clause.id, ""),
+    }
+
+
+# --- running ---
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    """Deviations are strict; a failure says which promise was broken."""
+    outcome = yield
+    clause = _clause_of(item)
+    if clause is None:
+        return
+    report: pytest.TestReport = outcome.get_result()
+    deviation = _property(report).get("deviation", "")
+    if deviation and report.when == "call":
+        _hold_to_deviation(report, clause, deviation)
+    if report.failed:
+        report.sections.insert(0, ("contract clause", _told(clause)))
+
+
+def _hold_to_deviation(report: pytest.TestReport, clause: Clause, reason: str) -> None:
+    if report.failed:
+        report.outcome = "skipped"
+        report.wasxfail = reason
+    elif report.passed:
+        report.outcome = "failed"
+        report.longrepr = f"{clause.id} passes, but known_failures says it does not ({reason}): take it out of the list"
+
+
+def _told(clause: Clause) -> str:
+    return "\n".join(
+        (
+            f"clause:  {clause.id}",
+            f"promise: {clause.promise}",
+            f"level:   {clause.level.value}",
+            f"look at: {clause.where}",
+            f"         {clause.file}:{clause.line}",
+        )
+    )
+
+
+def _property(report: Any) -> dict[str, str]:
+    return next((value for name, value in getattr(report, "user_properties", ()) if name == _PROPERTY), {})
+
+
+# --- reporting ---
+
+
+def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
+    """A clause that does not apply is no skipped test, and one that did not run is not either."""
+    if not (isinstance(report, pytest.TestReport) and report.skipped and _property(report)):
+        return None
+    match _result_of(report).name:
+        case "NOT_APPLICABLE":
+            return "not applicable", "-", "DOES NOT APPLY"
+        case "NOT_RUN":
+            return "not run", "?", "NOT RUN"
+        case _:
+            return None
+
+
+def _result_of(report: pytest.TestReport) -> Result:
+    from rota_contracts.contract import NOT_APPLICABLE
+    from rota_contracts.verdict import Result
+
+    if report.failed:
+        return Result.FAILED
+    if hasattr(report, "wasxfail"):
+        return Result.DEVIATION
+    if report.skipped:
+        return Result.NOT_APPLICABLE if NOT_APPLICABLE in _reason(report) else Result.NOT_RUN
+    return Result.PASSED
+
+
+def _reason(report: pytest.TestReport) -> str:
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext
+
+
+class Recorder:
+    """Collects the results where all of them are seen: in the only process, or in the one that leads pytest-xdist."""
+
+    name = "rota-contract-recorder"
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._subjects: dict[str, Subject] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found = _property(report)
+        if not found or (report.passed and report.when != "call"):
+            return
+        result = _result_of(report)
+        detail = getattr(report, "wasxfail", "") or _reason(report) if result.name != "PASSED" else ""
+        self._subject(found).note(found["clause"], result, detail)
+
+    def _subject(self, found: dict[str, str]) -> Subject:
+        from rota_contracts.verdict import Subject
+
+        return self._subjects.setdefault(found["subject"], Subject(found["subject"], found["backend"]))
+
+    def pytest_sessionfinish(self) -> None:
+        path = self._config.getoption("--rota-report")
+        if path:
+            from rota_contracts.contract import CLAUSES
+            from rota_contracts.verdict import report
+
+            text = json.dumps(report(list(self._subjects.values()), CLAUSES), indent=2)
+            Path(path).write_text(text + "\n", encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        full = self.full_subjects()
+        if full:
+            from rota_contracts.version import CONTRACT_VERSION
+
+            terminalreporter.section(f"Rota contract, version {CONTRACT_VERSION}")
+            for subject in full:
+                for line in _lines(subject):
+                    terminalreporter.write_line(line)
+
+    def full_subjects(self) -> list[Subject]:
+        """The contract classes of which every clause was looked at: those that get a verdict."""
+        if not self._subjects:
+            return []
+        from rota_contracts.contract import CLAUSES
+
+        return [subject for subject in self._subjects.values() if subject.is_full(CLAUSES)]
+
+
+def _lines(subject: Subject) -> list[str]:
+    from rota_contracts.verdict import Result
+
+    shown = (Result.FAILED, Result.DEVIATION, Result.NOT_RUN)
+    return [
+        f"{subject.backend} ({subject.name}): {subject.verdict()}",
+        f"    {subject.summary()}",
+        *(f"    {result.value}: {_line(subject, name, result)}" for result in shown for name in subject.ids(result)),
+    ]
+
+
+def _line(subject: Subject, clause_id: str, result: Result) -> str:
+    detail = subject.details[clause_id].strip()
+    return clause_id if result.name == "FAILED" or not detail else f"{clause_id} ({detail.splitlines()[0]})"
