@@ -35,7 +35,8 @@ class _Node:
 class BackendHarness:
     """`BackendHarness(lambda clock: MyBackend(clock=clock))`, one for each test, each on a fresh store.
 
-    - `make_backend(clock)` gives the backend; the clock is a `VirtualClock`, with `virtual=False` None: the store's own.
+    - `make_backend(clock)` gives the backend; the clock is a `VirtualClock`, or None (the store's own)
+      with `virtual=False`.
     - A DURABLE backend is made again, on the same storage, by `reopen` (default: `make_backend`).
     - `separate=True`: each node gets a backend object of its own, made by `reopen` on the same storage.
     - `lies=SEED`: of every hundred calls two are refused, two are executed and report a timeout, one is executed twice.

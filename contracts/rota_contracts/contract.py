@@ -32,7 +32,7 @@ class SchedulerContract:
                 return BackendHarness(lambda clock: MyBackend(clock=clock))
 
     The clauses come from `rota_contracts.families` and cannot be overridden. `known_failures` maps a rule id (all its
-    clauses beyond the core) or a clause id to a reason; such a clause must fail, or the run does. Core clauses cannot be
+    clauses beyond the core) or a clause id to a reason; such a clause must fail, or the run does. No core clause can be
     in it.
     """
 
