@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from attrs import frozen
 
@@ -71,7 +71,7 @@ def _body(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isroutine(function):
         return function
     if hasattr(function, "__wrapped__"):
-        return inspect.unwrap(function)
+        return cast("Callable[..., Any]", inspect.unwrap(function))
     return type(function).__call__
 
 

@@ -1,0 +1,18 @@
+"""Stores of events: in memory, with listeners, and with the scheduler listening."""
+
+from __future__ import annotations
+
+from rota.events.hooked import HookedEventStore
+from rota.events.notifier import LoggingNotifier, Notifier
+from rota.events.notify import JobNotifyEventStore
+from rota.events.store import EventStore, InMemoryEventStore, stamp
+
+__all__ = [
+    "EventStore",
+    "HookedEventStore",
+    "InMemoryEventStore",
+    "JobNotifyEventStore",
+    "LoggingNotifier",
+    "Notifier",
+    "stamp",
+]

@@ -1,0 +1,68 @@
+"""The event store as the scheduler needs it, and one in memory."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from attrs import evolve
+
+from rota.backend.fact import Fact
+from rota.causation import current_run
+from rota.errors import ScheduleError
+from rota.event import Event
+from rota.names import check_limit
+
+
+class EventStore(Protocol):
+    """Append-only. A position never becomes visible after a higher one."""
+
+    async def write(self, *events: Event) -> int:
+        """Store the events in this order; the position of the last one."""
+        ...
+
+    async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
+        """Events with positions above `after`, in order."""
+        ...
+
+
+def stamp(event: Event) -> Event:
+    """The event with the run at work here as its cause, one deeper (EVENT-6); left alone if it has a cause already."""
+    cause = current_run.get()
+    if cause is None or event.caused_by is not None or isinstance(event, Fact):
+        return event
+    return evolve(event, caused_by=cause.run_id, depth=cause.depth + 1)
+
+
+def stamped(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The same for many; costs nothing outside handlers."""
+    return events if current_run.get() is None else tuple(map(stamp, events))
+
+
+class InMemoryEventStore:
+    """The newest `keep` events (None: all of them), from position 1 on. Whoever reads late misses the older ones."""
+
+    def __init__(self, keep: int | None = 100_000) -> None:
+        if keep is not None and keep < 1:
+            raise ScheduleError("keep", "must be None (no limit) or at least 1")
+        self._keep = keep
+        self._events: list[Event] = []
+        self._forgotten = 0  # the position of the event before the first one here
+
+    async def write(self, *events: Event) -> int:
+        """Store the events as they are: nothing is encoded."""
+        self._events.extend(stamped(events))
+        last = self._forgotten + len(self._events)
+        if self._keep is not None and len(self._events) >= 2 * self._keep:
+            excess = len(self._events) - self._keep  # as many again as are kept: each event is moved once, on average
+            del self._events[:excess]
+            self._forgotten += excess
+        return last
+
+    async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
+        """A page of 1 to 1,000 events above the position `after`."""
+        check_limit(limit)
+        last = self._forgotten + len(self._events)
+        oldest = self._forgotten if self._keep is None else max(self._forgotten, last - self._keep)
+        start = max(after, oldest)
+        found = self._events[start - self._forgotten : start - self._forgotten + limit]
+        return list(enumerate(found, start + 1))

@@ -1,0 +1,67 @@
+"""What handlers are given to work with: `ctx.services.get(Mailer)`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar, cast, overload
+
+from rota.errors import ServiceNotFound
+
+T = TypeVar("T")
+
+
+class Services:
+    """Services by type or by name.
+
+    Made with `Services.of({Mailer: mailer, Database: connect, "bucket": "reports"})`. An instance is handed out as it
+    is. A function, class or partial that takes no arguments is a factory, called for each `get`: decorate it with
+    `functools.cache` where one instance is enough. (Under a type, whatever is an instance of it is handed out, even if
+    it could be called.)
+    """
+
+    __slots__ = ("_offered",)
+
+    def __init__(self, offered: Mapping[type[Any] | str, Any] | None = None) -> None:
+        self._offered = {key: _maker(key, value) for key, value in (offered or {}).items()}
+
+    @classmethod
+    def of(cls, offered: Mapping[type[Any] | str, Any]) -> Services:
+        """Offer these instances and factories."""
+        return cls(offered)
+
+    @overload
+    def get(self, wanted: type[T]) -> T: ...
+    @overload
+    def get(self, wanted: str) -> Any: ...
+    def get(self, wanted: type[Any] | str) -> Any:
+        """The service of that very type or name; ServiceNotFound lists what there is."""
+        make = self._offered.get(wanted)
+        if make is None:
+            raise ServiceNotFound(_shown(wanted), sorted(map(_shown, self._offered)))
+        return make()
+
+    def __contains__(self, wanted: object) -> bool:
+        return wanted in self._offered
+
+    def __repr__(self) -> str:
+        return f"Services({', '.join(sorted(map(_shown, self._offered)))})"
+
+
+def _shown(key: type[Any] | str) -> str:
+    return repr(key) if isinstance(key, str) else key.__qualname__
+
+
+def _maker(key: type[Any] | str, value: Any) -> Callable[[], Any]:
+    is_factory = inspect.isroutine(value) or isinstance(value, partial | type)
+    if is_factory and not _is_instance(value, key):
+        return cast("Callable[[], Any]", value)
+    return lambda: value
+
+
+def _is_instance(value: object, key: type[Any] | str) -> bool:
+    try:
+        return isinstance(key, type) and isinstance(value, key)
+    except TypeError:  # a protocol that cannot be asked
+        return False
