@@ -26,7 +26,7 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rota.registry import HandlerRegistry
     from rota.scheduler import Scheduler
 
+T = TypeVar("T")
 H = TypeVar("H", bound="AsyncHandler | SyncHandler")
 
 _OWN: Any = object()  # "the scene's own event store", as opposed to none
@@ -65,6 +66,7 @@ class Scene:
         self._handlers: dict[str, AsyncHandler | SyncHandler] = Stage(self).handlers()
         self._event_store: EventStore | None = None
         self._notifying: dict[int, Any] = {}
+        self._opened: dict[int, AbstractAsyncContextManager[JobScheduler]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._first_day = self.now().date()
 
@@ -95,9 +97,30 @@ class Scene:
         opened = self.harness.open(
             registry, events=store, queues=queues, concurrency=concurrency, lease=lease, retention=retention, **more
         )
-        async with opened as node:
-            self._notifying[id(node)] = store
+        node = await opened.__aenter__()
+        self._notifying[id(node)] = store
+        self._opened[id(node)] = opened
+        try:
             yield node
+        except BaseException:
+            self.open_gates()  # a clause that failed must not wait for what it holds
+            raise
+        finally:
+            await self._leave(node)
+
+    @asynccontextmanager
+    async def leaving(self, node: JobScheduler) -> AsyncIterator[asyncio.Task[None]]:
+        """`async with scene.leaving(node) as left:` the node drains while the body lets time pass; then it has left.
+
+        A plain end of `async with scene.open()` lets as much time pass as the drain needs.
+        """
+        self.harness.drives = False  # type: ignore[attr-defined]
+        left = asyncio.create_task(self._leave(node))
+        try:
+            yield left
+        finally:
+            self.harness.drives = True  # type: ignore[attr-defined]
+            await left
 
     def scheduler(self, **options: Any) -> AbstractAsyncContextManager[Scheduler]:
         """`open`, where the clause needs what only `rota.Scheduler` has: `admin`, `lock`, `wait` (uses "scheduler")."""
@@ -166,6 +189,17 @@ class Scene:
         gate = _gate_of(self.harness)
         self._gates.append(gate)
         return gate
+
+    async def meanwhile(self, call: Coroutine[Any, Any, T], **amount: float) -> T:
+        """Make a call that needs time, as one that rides out an outage does: `meanwhile(node.health(), seconds=5)`."""
+        calling = asyncio.create_task(call)
+        try:
+            await self.advance(**amount)
+            ended, _ = await asyncio.wait({calling}, timeout=5)  # it may be on its way through a thread
+            assert ended, f"the call did not end within {timedelta(**amount)}"
+            return await calling
+        finally:
+            calling.cancel()
 
     async def release(self) -> None:
         """Open `scene.gate` and let what waited there end."""
@@ -265,6 +299,11 @@ class Scene:
         return [json.loads(event.data) for event in await self.events(job_id, scope_id=scope_id)]
 
     # --- inside ---
+
+    async def _leave(self, node: JobScheduler) -> None:
+        opened = self._opened.pop(id(node), None)
+        if opened is not None:
+            await opened.__aexit__(None, None, None)
 
     async def _all_events(self) -> list[tuple[int, Event]]:
         found: list[tuple[int, Event]] = []

@@ -54,7 +54,7 @@ class Subject:
         if self.ids(Result.NOT_RUN):
             return "INCOMPLETE"
         if count := len(self.ids(Result.DEVIATION)):
-            return f"CONFORMANT WITH {count} DEVIATION{'S' if count > 1 else ''}"
+            return f"CONFORMANT WITH {count} DEVIATIONS"
         return "CONFORMANT"
 
     def summary(self) -> str:
