@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.registry.binding import PayloadBinding, PayloadFunction, PlainBinding, PlainFunction
-from rota.registry.handlers import Handler, HandlerRegistry, JobHandler, register_builtin
+from rota.registry.handlers import Handler, HandlerRegistry, JobHandler
 
 __all__ = [
     "Handler",
@@ -13,5 +13,4 @@ __all__ = [
     "PayloadFunction",
     "PlainBinding",
     "PlainFunction",
-    "register_builtin",
 ]

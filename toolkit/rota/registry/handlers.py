@@ -13,6 +13,7 @@ from attrs import define
 
 from rota.codec import decoder
 from rota.errors import InvalidHandler
+from rota.ingestion import DATA_INGESTION, run_ingestion
 from rota.names import check_name
 from rota.outcome import JobResult
 from rota.registry.binding import PayloadBinding, PayloadFunction, PlainBinding, PlainFunction
@@ -65,6 +66,7 @@ class HandlerRegistry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._add_function((DATA_INGESTION,), run_ingestion, {})
 
     # --- looking up ---
 
@@ -73,7 +75,7 @@ class HandlerRegistry:
         return self._handlers.get(name)
 
     def names(self) -> frozenset[str]:
-        """All names and aliases."""
+        """All names and aliases, the platform's own handlers included."""
         return frozenset(self._handlers)
 
     # --- registering ---
@@ -184,11 +186,6 @@ class _Register:
             raise invalid(shown(handler), f"it calls itself {own!r}, but is registered as {self._names[0]!r}")
         registry._add_object(self._names, handler, self._visible)
         return handler
-
-
-def register_builtin(registry: HandlerRegistry, name: str, function: Callable[..., Any]) -> None:
-    """Register a handler of the platform's own, whose name begins with `_`."""
-    registry._add_function((check_name("handler_name", name),), function, {})
 
 
 def _handler(name: str, found: Signature, origin: str, *, call: Any = None, factory: Any = None) -> Handler:

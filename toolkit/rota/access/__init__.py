@@ -1,0 +1,9 @@
+"""Acting for somebody: who may do what, and what of it is written down (ACCESS-1, ACCESS-2)."""
+
+from __future__ import annotations
+
+from rota.access.api import JobApi
+from rota.access.context import AccessContext, Role
+from rota.access.redaction import RedactedDefinition
+
+__all__ = ["AccessContext", "JobApi", "RedactedDefinition", "Role"]

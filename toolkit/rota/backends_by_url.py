@@ -1,0 +1,58 @@
+"""Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and whatever else is installed (CAP-1).
+
+A distribution offers a backend as an entry point of the group `rota.backends`: the name is the scheme, the object a
+`Backend` class. Its class method `from_url(url)` makes one; a class without it is made without arguments.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from rota.backend.port import Backend
+from rota.errors import MissingExtra, ScheduleError
+
+GROUP = "rota.backends"
+_EXTRAS = {"postgres": "postgres", "postgresql": "postgres", "nats": "nats"}
+
+
+def open_backend(url: str) -> Backend:
+    """Make (not yet open) the backend that a URL stands for. The URL may hold a password: no error shows it (OPS-3)."""
+    if not isinstance(url, str) or ":" not in url:
+        raise ScheduleError("backend", f"must be a URL such as memory: (known schemes: {', '.join(known_schemes())})")
+    scheme, _, rest = url.partition(":")
+    make = _loaded(scheme.lower())
+    if hasattr(make, "from_url"):
+        return _checked(scheme, make.from_url(url))
+    if rest:
+        raise ScheduleError("backend", f"{scheme}: takes nothing after the colon")
+    return _checked(scheme, make())
+
+
+def known_schemes() -> list[str]:
+    """The schemes that are installed, or could be."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)} | set(_EXTRAS))
+
+
+def _loaded(scheme: str) -> Any:
+    found: list[EntryPoint] = list(entry_points(group=GROUP, name=scheme))
+    if not found:
+        raise _unknown(scheme)
+    try:
+        return found[0].load()
+    except ModuleNotFoundError as error:
+        if scheme not in _EXTRAS:
+            raise
+        raise _unknown(scheme) from error
+
+
+def _unknown(scheme: str) -> MissingExtra | ScheduleError:
+    if scheme in _EXTRAS:
+        return MissingExtra(_EXTRAS[scheme], f"for {scheme}: URLs")
+    return ScheduleError("backend", f"there is no backend for that scheme; there are: {', '.join(known_schemes())}")
+
+
+def _checked(scheme: str, made: object) -> Backend:
+    if not isinstance(made, Backend):
+        raise ScheduleError("backend", f"the entry point {scheme!r} made a {type(made).__name__}, which is no Backend")
+    return made
