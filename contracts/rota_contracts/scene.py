@@ -6,7 +6,8 @@
         async with scene.open() as one, scene.open():
             await one.schedule(cron("report"))
             await scene.advance(minutes=2)
-            assert scene.journal.starts("report") == [scene.at("12:01"), scene.at("12:02")]
+            dues = [each.due for each in scene.journal.of("report")]
+            assert dues == [scene.at("12:00"), scene.at("12:01"), scene.at("12:02")]  # CRON-6: 12:00 too
 
 Declarations (`cron`, `manual`, `on_event`, `event`, `key`, `script`) come from `rota_contracts.declare`. Every node has
 these handlers; more are registered with `@scene.handler("name")` before the node is opened, and are journaled too:

@@ -1,0 +1,302 @@
+"""A Hypothesis state machine that drives the whole API, on several nodes, and compares every answer with the model.
+
+It runs in a thread, because Hypothesis is synchronous; the scheduler stays on the clause's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from rota.api import JobScheduler
+from rota.definition import IdempotencyKey, JobDefinition
+from rota.errors import JobNotFound, RunNotFound
+from rota.run import JobRun, RunState
+from rota_contracts.declare import cron, event, manual, on_event
+from rota_contracts.model import Model, ModelRun
+from rota_contracts.scene import Scene
+from rota_contracts.world import LEASE, World
+
+T = TypeVar("T")
+
+_A_RENEWAL = LEASE / 3 + timedelta(seconds=1)
+_NODES = 2
+_PLAIN, _HOLDING = ("plain", "other"), "holding"
+_STEPS = (b"ok", b"fail", b"fail|ok", b"fail|fail|ok")
+_KEYS = (None, IdempotencyKey("k1", timedelta(seconds=45)), IdempotencyKey("k2", timedelta(minutes=3)))
+_DELAYS = (None, timedelta(0), timedelta(seconds=7), timedelta(seconds=60))
+_SETTINGS = settings(
+    max_examples=20,
+    stateful_step_count=25,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=False,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+)
+
+_jobs = st.sampled_from((*_PLAIN, _HOLDING))
+_nodes = st.integers(0, _NODES - 1)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """One example: a sequence of calls, each answered alike by scheduler and model."""
+
+    world: World
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scope = self.world.new_scope()
+        self.model = Model(self.world.scene.now())
+
+    # --- jobs ---
+
+    @rule(
+        job_id=_jobs,
+        kind=st.sampled_from(("manual", "event", "every minute", "every other minute")),
+        steps=st.sampled_from(_STEPS),
+        key=st.sampled_from(_KEYS),
+        node=_nodes,
+    )
+    def schedule(self, job_id: str, kind: str, steps: bytes, key: IdempotencyKey | None, node: int) -> None:
+        definition = self._definition(job_id, kind, steps, key)
+        assert self._call(node, lambda each: each.schedule(definition)) == self.model.schedule(definition)
+        self._settle()
+
+    @initialize(node=_nodes)
+    def start_with_something(self, node: int) -> None:
+        for job_id, kind in (("plain", "every minute"), (_HOLDING, "manual")):
+            self.schedule(job_id, kind, b"fail|ok", None, node)
+
+    @rule(job_id=_jobs, node=_nodes)
+    def unschedule(self, job_id: str, node: int) -> None:
+        real = self._call(node, lambda each: each.unschedule(job_id, scope_id=self.scope))
+        assert real == self.model.unschedule(job_id)
+        self._settle()
+
+    @rule(job_id=_jobs, node=_nodes)
+    def pause(self, job_id: str, node: int) -> None:
+        self._both(
+            lambda: self._call(node, lambda each: each.pause(job_id, reason="why", scope_id=self.scope)),
+            lambda: self.model.pause(job_id, "why"),
+        )
+        self._settle()
+
+    @rule(job_id=_jobs, node=_nodes)
+    def resume(self, job_id: str, node: int) -> None:
+        self._both(
+            lambda: self._call(node, lambda each: each.resume(job_id, scope_id=self.scope)),
+            lambda: self.model.resume(job_id),
+        )
+        self._settle()
+
+    # --- runs ---
+
+    @rule(
+        job_id=_jobs,
+        steps=st.sampled_from((None, *_STEPS)),
+        delay=st.sampled_from(_DELAYS),
+        key=st.sampled_from(_KEYS),
+        node=_nodes,
+    )
+    def trigger(
+        self, job_id: str, steps: bytes | None, delay: timedelta | None, key: IdempotencyKey | None, node: int
+    ) -> None:
+        payload = _held_back(steps) if job_id == _HOLDING and steps is not None else steps
+        how: dict[str, Any] = {"payload": payload, "delay": delay, "idempotency_key": key, "scope_id": self.scope}
+        real, expected = self._both(
+            lambda: self._call(node, lambda each: each.trigger_once(job_id, **how)),
+            lambda: self.model.trigger(job_id, payload, delay, key),
+        )
+        if expected is not None:
+            _same(expected, real)
+        self._settle()
+
+    @rule(number=st.integers(1, 3), kind=st.sampled_from(("OrderPlaced", "Other")), node=_nodes)
+    def notify(self, number: int, kind: str, node: int) -> None:
+        told = event(kind, scope_id=self.scope, event_id=f"e{number}")
+        real = self._call(node, lambda each: each.notify(told))
+        expected = self.model.notify(told)
+        assert len(set(real)) == len(expected)
+        self._settle()
+
+    @rule(node=_nodes)
+    def release(self, node: int) -> None:
+        self.world.release(self.scope)
+        self.model.release(_HOLDING)
+        self._settle()
+
+    @rule(job_id=_jobs, position=st.integers(0, 5), node=_nodes)
+    def cancel(self, job_id: str, position: int, node: int) -> None:
+        run = self._run(job_id, position)
+        # In these seconds only the cancelled attempt may end, so that it does not matter when exactly it does.
+        if run is None or (run.state is RunState.RUNNING and self.model.now.second > 45):
+            return
+        was_running = run.state is RunState.RUNNING
+        real = self._call(node, lambda each: each.cancel(cast("UUID", run.run_id), scope_id=self.scope))
+        assert real == self.model.cancel(run)
+        self._advance(_A_RENEWAL if was_running else timedelta(0))
+
+    @rule(job_id=_jobs, position=st.integers(0, 5), node=_nodes)
+    def replay(self, job_id: str, position: int, node: int) -> None:
+        run = self._run(job_id, position)
+        if run is not None:
+            real, expected = self._both(
+                lambda: self._call(node, lambda each: each.replay(cast("UUID", run.run_id), scope_id=self.scope)),
+                lambda: self.model.replay(run),
+            )
+            if expected is not None:
+                _same(expected, real)
+            self._settle()
+
+    @rule(job_id=_jobs, position=st.integers(0, 5), node=_nodes)
+    def discard(self, job_id: str, position: int, node: int) -> None:
+        run = self._run(job_id, position)
+        if run is not None and run.replayed_as is None:
+            real = self._call(node, lambda each: each.discard(cast("UUID", run.run_id), scope_id=self.scope))
+            assert real == self.model.discard(run)
+
+    # --- time and nodes ---
+
+    @rule(seconds=st.sampled_from((1, 5, 10, 29, 60, 150)))
+    def advance(self, seconds: int) -> None:
+        self._advance(timedelta(seconds=seconds))
+
+    @precondition(lambda self: not self._is_anything_running())
+    @rule(node=_nodes)
+    def a_node_dies_and_another_comes(self, node: int) -> None:
+        self.world.call(self.world.scene.crash(self.world.nodes[node]))
+        self.world.nodes[node] = self.world.call(self.world.open_node())
+        self._settle()
+
+    # --- comparison ---
+
+    @invariant()
+    def every_job_is_as_the_model_says(self) -> None:
+        real = self._call(0, lambda each: each.list_schedules(self.scope))
+        assert real == [self.model.jobs[job_id].definition for job_id in sorted(self.model.jobs)]
+        for job_id, job in self.model.jobs.items():
+            status = self._status(job_id)
+            assert status.paused == job.paused
+            assert job.paused is not None or status.next_due == job.next_due
+
+    @invariant()
+    def every_run_is_as_the_model_says(self) -> None:
+        for job_id in (*_PLAIN, _HOLDING):
+            real = self._history(job_id)
+            expected = self.model.runs.get(job_id, [])[::-1]
+            assert [_seen(run) for run in real] == [_expected(run) for run in expected]
+            for mine, theirs in zip(expected, real, strict=True):
+                _same(mine, theirs.run_id)
+            calls = self.world.scene.journal.count(job_id, self.scope)
+            assert calls == sum(run.attempt for run in expected)
+
+    @invariant()
+    def the_dead_letters_are_as_the_model_says(self) -> None:
+        listed = self._call(0, lambda each: each.dead_letters(self.scope, limit=1000))
+        waiting = {run.run_id for runs in self.model.runs.values() for run in runs if run.is_letter}
+        replayed = {run.run_id for runs in self.model.runs.values() for run in runs if run.replayed_as is not None}
+        assert {run.run_id for run in listed} - replayed == waiting
+
+    def teardown(self) -> None:
+        # A node that died may have been the one that told the events: another takes over within its lease.
+        self._advance(timedelta(seconds=40))
+        for job_id, expected in self.model.events.items():
+            assert self.world.call(self.world.scene.event_types(job_id, scope_id=self.scope)) == expected
+        for job_id in list(self.model.jobs):
+            self.unschedule(job_id, 0)
+        self.world.release(self.scope)
+        self._settle()
+
+    # --- inside ---
+
+    def _definition(self, job_id: str, kind: str, steps: bytes, key: IdempotencyKey | None) -> JobDefinition:
+        more: dict[str, Any] = {"handler": "model", "payload": steps, "idempotency_key": key, "scope_id": self.scope}
+        if job_id == _HOLDING:
+            more["payload"] = _held_back(steps)
+            return on_event(job_id, **more) if kind == "event" else manual(job_id, **more)
+        if kind == "manual":
+            return manual(job_id, **more)
+        if kind == "event":
+            return on_event(job_id, **more)
+        return cron(job_id, "* * * * *" if kind == "every minute" else "*/2 * * * *", **more)
+
+    def _call(self, node: int, work: Callable[[JobScheduler], Coroutine[Any, Any, T]]) -> T:
+        return self.world.call(work(self.world.nodes[node]))
+
+    def _both(self, real: Callable[[], T], expected: Callable[[], Any]) -> tuple[T | None, Any]:
+        try:
+            wanted = expected()
+        except (JobNotFound, RunNotFound) as error:
+            try:
+                real()
+            except type(error):
+                return None, None
+            raise AssertionError(f"{type(error).__name__} was expected") from None
+        return real(), wanted
+
+    def _advance(self, delta: timedelta) -> None:
+        self.world.call(self.world.scene.harness.advance(delta))
+        self.model.advance(delta)
+
+    def _settle(self) -> None:
+        self._advance(timedelta(0))
+
+    def _status(self, job_id: str) -> Any:
+        status = self._call(1, lambda each: each.status(job_id, scope_id=self.scope))
+        assert status is not None
+        return status
+
+    def _history(self, job_id: str) -> list[JobRun]:
+        return self._call(1, lambda each: each.get_run_history(job_id, scope_id=self.scope, limit=1000))
+
+    def _run(self, job_id: str, position: int) -> ModelRun | None:
+        runs = self.model.runs.get(job_id, [])
+        return runs[-1 - position] if position < len(runs) else None
+
+    def _is_anything_running(self) -> bool:
+        return any(run.state is RunState.RUNNING for runs in self.model.runs.values() for run in runs)
+
+
+def _held_back(steps: bytes) -> bytes:
+    return b"hold" if b"fail" in steps else b"ok"
+
+
+def _same(mine: ModelRun, run_id: UUID | None) -> None:
+    if mine.run_id is None:
+        mine.run_id = run_id
+    assert mine.run_id == run_id
+
+
+def _seen(run: JobRun) -> tuple[object, ...]:
+    return run.state, run.cause, run.attempt, run.due, run.event_id, run.replay_of
+
+
+def _expected(run: ModelRun) -> tuple[object, ...]:
+    replay_of = None if run.replay_of is None else run.replay_of.run_id
+    return run.state, run.cause, run.attempt, run.due, run.event_id, replay_of
+
+
+async def compare_with_the_model(scene: Scene) -> None:
+    """Drive scheduler and model alike; raises at the first difference, with the calls that led to it."""
+    async with AsyncExitStack() as stack:
+        world = World(scene, asyncio.get_running_loop(), stack)
+        world.nodes = [await world.open_node() for _ in range(_NODES)]
+        machine = type("SchedulerMachine", (SchedulerMachine,), {"world": world})
+        await asyncio.to_thread(run_state_machine_as_test, machine, settings=_SETTINGS)
