@@ -3,15 +3,16 @@
     container = compose({"backend": "sqlite:jobs.db"}, handlers=handlers, services={Mailer: mailer})
     async with container.scheduler() as scheduler: ...
 
-`ROTA_JOBS_ENABLED` and `ROTA_BACKEND` win over the dict: who deploys has the last word. What needs opening (connections,
-clients) is opened outside and passed in, because a graph with async resources would hand out futures instead of objects.
+`ROTA_JOBS_ENABLED` and `ROTA_BACKEND` win over the dict: who deploys has the last word. What needs opening
+(connections, clients) is opened outside and passed in, because a graph with async resources would hand out futures
+instead of objects.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from attrs import evolve, field, frozen
 from dependency_injector import containers, providers
@@ -70,13 +71,13 @@ def _make_scheduler(
 
 
 class JobContainer(containers.DeclarativeContainer):
-    """The graph. Override any provider, in tests for one: `container.backend.override(InProcessBackend(clock=clock))`."""
+    """The graph. Any provider may be overridden: `container.backend.override(InProcessBackend(clock=clock))`."""
 
     config = providers.Configuration(strict=True)
     handlers = providers.Dependency(instance_of=HandlerRegistry)
     services = providers.Dependency(instance_of=Services)
-    events: providers.Dependency[EventStore | None] = providers.Dependency(default=None)
-    notifier: providers.Dependency[Notifier | None] = providers.Dependency(default=None)
+    events: providers.Provider[EventStore | None] = providers.Object(None)
+    notifier: providers.Provider[Notifier | None] = providers.Object(None)
     backend = providers.Singleton(open_backend, config.backend)
     scheduler = providers.Selector(
         config.jobs,
@@ -99,13 +100,13 @@ def compose(
 ) -> JobContainer:
     """Put an application's jobs together; fails at once, and by name, when something is missing.
 
-    `factories` are handler classes by name, with what they need: `{"mail": providers.Factory(MailHandler, smtp=smtp)}`; an
-    instance is made for each attempt. Values of `services` may be providers too.
+    `factories` are handler classes by name, with what they need: `{"mail": providers.Factory(MailHandler, smtp=smtp)}`;
+    an instance is made for each attempt. Values of `services` may be providers too.
     """
     read = settings if isinstance(settings, JobSettings) else JobSettings.read(settings, environ)
     registry = HandlerRegistry() if handlers is None else handlers
     for name, factory in (factories or {}).items():
-        registry.add_factory(name, factory, of=factory.provides)
+        registry.add_factory(name, factory, of=cast("type[Any] | None", factory.provides))
     container = JobContainer(
         handlers=registry,
         services=services if isinstance(services, Services) else _services(services or {}),

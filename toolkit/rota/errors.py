@@ -110,6 +110,10 @@ class OutcomeUnknown(RotaError):
     """The call may or may not have happened (OPS-2); repeat it with an idempotency key, or look first."""
 
 
+class NotOpen(RotaError, RuntimeError):
+    """A scheduler works only between entering and leaving it, and is entered once at a time."""
+
+
 class NotSettled(RotaError):
     """Virtual time could not go on: something neither ended nor waits on the clock (TIME-2)."""
 

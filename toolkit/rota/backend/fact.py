@@ -47,7 +47,6 @@ class Fact(Event):
         kind: FactKind,
         at: datetime,
         definition: JobDefinition,
-        *,
         run_id: UUID | None = None,
         attempt: int = 0,
         revision: int = 0,

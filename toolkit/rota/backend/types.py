@@ -146,8 +146,9 @@ class Firing:
     """Decide the occurrences of a job up to `decided`, if revision and next_due are still as they were read.
 
     With a `run_id`: when the lane is free (for `queues_behind`: when no other occurrence waits behind it already) store a run
-    for `due` with `covers` and `missed_count`, and `decisions`; when it is busy store one SKIPPED decision over
-    `first..due` (`count` occurrences) with the run in the way. Without: `decisions` only. Then the mark and `next_due` move.
+    for `due` with `covers` and `missed_count`, and the `coalesced` decision; when it is busy store one SKIPPED decision over
+    `first..due` (`count` occurrences) with the run in the way. `decisions` are stored in any case. Then the mark and
+    `next_due` move.
     """
 
     key: JobKey
@@ -162,6 +163,7 @@ class Firing:
     covers: tuple[datetime, datetime] | None = None
     missed_count: int = 0
     queues_behind: bool = False
+    coalesced: Decision | None = None
     decisions: tuple[Decision, ...] = ()
 
 
@@ -308,6 +310,7 @@ class NodeInfo:
     running: int = 0
     host: str = ""
     pid: int = 0
+    lease: timedelta = timedelta(seconds=30)  # not heard of for longer than this: the node is dead
     started_at: datetime | None = None
     seen_at: datetime | None = None
 

@@ -120,6 +120,16 @@ class Cron(_Compiled):
         second = since.days * DAY + since.seconds
         return not since.microseconds and self._zone.next(self._plan, second - 1) == second
 
+    def count(self, first: datetime, last: datetime) -> int:
+        """How many occurrences there are from `first` to `last`, both included."""
+        since, until = _since_epoch(first), _since_epoch(last)
+        second = since.days * DAY + since.seconds - (0 if since.microseconds else 1)
+        end = until.days * DAY + until.seconds
+        found = 0
+        while (second := self._zone.next(self._plan, second)) <= end:
+            found += 1
+        return found
+
     def describe(self) -> str:
         """The schedule as an English sentence."""
         return sentence(parse(self.expression), self.tz)

@@ -1,0 +1,191 @@
+"""The smaller books of the in-process store: due jobs, subscriptions, keys, nodes, the outbox."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import count, islice
+
+from attrs import evolve
+
+from rota.backend import Fact, JobKey, NodeInfo, SetAside
+from rota.definition import JobDefinition, OnEvent
+from rota.event import Event
+from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
+from rota_backends.inprocess.records import Lane
+
+
+class Agenda:
+    """When which job is due next, and the jobs of a scope in order."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[datetime, int, Lane]] = []
+        self._owed: dict[Lane, None] = {}  # taken from the heap because it was due, not yet decided
+        self._order = count()
+        self._listings: dict[str, list[str]] = {}
+
+    def plan(self, lane: Lane, next_due: datetime | None) -> None:
+        self._owed.pop(lane, None)
+        lane.next_due = next_due
+        if next_due is not None:
+            heapq.heappush(self._heap, (next_due, next(self._order), lane))
+
+    def due(self, now: datetime, limit: int) -> list[Lane]:
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            at, _, lane = heapq.heappop(heap)
+            if lane.next_due == at:
+                self._owed[lane] = None
+        owed = [lane for lane in islice(self._owed, limit) if lane.next_due is not None and lane.next_due <= now]
+        if len(owed) < min(limit, len(self._owed)):
+            self._put_back(now)
+        return owed
+
+    def _put_back(self, now: datetime) -> None:
+        """The clock stepped back: what was due is not any more."""
+        for lane in [each for each in self._owed if each.next_due is not None and each.next_due > now]:
+            self.plan(lane, lane.next_due)
+
+    def next_at(self) -> datetime | None:
+        heap = self._heap
+        while heap and heap[0][2].next_due != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def listing_changed(self, scope_id: str) -> None:
+        self._listings.pop(scope_id, None)
+
+    def listing(self, scope_id: str, lanes: Mapping[tuple[str, str], Lane], after: str | None) -> Sequence[str]:
+        ids = self._listings.get(scope_id)
+        if ids is None:
+            ids = self._listings[scope_id] = sorted(
+                key[1] for key, lane in lanes.items() if key[0] == scope_id and lane.definition is not None
+            )
+        return ids if after is None else ids[bisect_right(ids, after) :]
+
+
+class Subscriptions:
+    """Which jobs wait for which events (EVENT-1)."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[tuple[str, str], dict[Lane, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_kind)
+
+    def add(self, lane: Lane, definition: JobDefinition) -> None:
+        trigger = definition.trigger
+        if isinstance(trigger, OnEvent):
+            self._by_kind.setdefault((trigger.source_module, trigger.event_type), {})[lane] = None
+
+    def drop(self, lane: Lane, definition: JobDefinition) -> None:
+        trigger = definition.trigger
+        if isinstance(trigger, OnEvent):
+            kind = (trigger.source_module, trigger.event_type)
+            lanes = self._by_kind.get(kind, {})
+            lanes.pop(lane, None)
+            if not lanes:
+                self._by_kind.pop(kind, None)
+
+    def matching(self, event: Event) -> list[Lane]:
+        lanes = self._by_kind.get((event.source_module, event.event_type), {})
+        return [lane for lane in lanes if _matches(lane, event)]
+
+
+def _matches(lane: Lane, event: Event) -> bool:
+    scope_id, job_id = lane.key
+    if scope_id not in (event.scope_id, PLATFORM_SCOPE) or lane.definition is None:
+        return False
+    trigger = lane.definition.trigger
+    if not isinstance(trigger, OnEvent) or trigger.subject not in (None, event.subject):
+        return False
+    about_itself = event.source_module == LIFECYCLE_MODULE and (event.scope_id, event.subject) == (scope_id, job_id)
+    return not about_itself
+
+
+class Keys:
+    """Idempotency keys: who holds which, until when (KEY-2)."""
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, tuple[object, datetime]] = {}
+
+    def holder(self, key: Hashable, now: datetime) -> object | None:
+        held = self._held.get(key)
+        return held[0] if held is not None and now < held[1] else None
+
+    def take(self, key: Hashable, holder: object, until: datetime) -> None:
+        self._held[key] = (holder, until)
+
+    def forget(self, now: datetime) -> int:
+        over = [key for key, held in self._held.items() if held[1] <= now]
+        for key in over:
+            del self._held[key]
+        return len(over)
+
+
+class Nodes:
+    """Who is alive, and which handlers they have (RETRY-4)."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeInfo] = {}
+
+    def seen(self, node: NodeInfo, now: datetime) -> None:
+        self._nodes[node.node_id] = evolve(node, seen_at=now)
+
+    def gone(self, node_id: str) -> None:
+        self._nodes.pop(node_id, None)
+
+    def alive(self, now: datetime) -> tuple[NodeInfo, ...]:
+        return tuple(node for node in self._nodes.values() if node.seen_at is not None and now < node.seen_at + node.lease)
+
+    def handlers(self, now: datetime) -> frozenset[str]:
+        return frozenset().union(*(node.handlers for node in self.alive(now)))
+
+    def forget(self, now: datetime) -> None:
+        alive = {node.node_id for node in self.alive(now)}
+        self._nodes = {node_id: node for node_id, node in self._nodes.items() if node_id in alive}
+
+
+class Outbox:
+    """Facts not yet told, in order; one node at a time tells them (HIST-4)."""
+
+    def __init__(self) -> None:
+        self._facts: deque[Fact] = deque()
+        self.set_aside: list[tuple[Fact, str]] = []
+        self._holder: tuple[str, datetime] | None = None
+        self.add = self._facts.append
+
+    def held_by(self, node_id: str, now: datetime, lease: timedelta) -> bool:
+        if self._holder is not None and self._holder[0] != node_id and now < self._holder[1]:
+            return False
+        self._holder = (node_id, now + lease)
+        return True
+
+    def page(
+        self, done: Sequence[int], set_aside: Sequence[SetAside], skip: Collection[JobKey], limit: int
+    ) -> list[Fact]:
+        self._drop(done)
+        if set_aside:
+            self._put_aside(set_aside)
+        if not skip:
+            return list(islice(self._facts, limit))
+        left = (fact for fact in self._facts if JobKey(fact.scope_id, fact.subject) not in skip)
+        return list(islice(left, limit))
+
+    def _drop(self, done: Sequence[int]) -> None:
+        facts = self._facts
+        told = set(done)
+        while facts and facts[0].seq in told:
+            told.discard(facts.popleft().seq)
+        if told:
+            left = [fact for fact in facts if fact.seq not in told]
+            facts.clear()
+            facts.extend(left)
+
+    def _put_aside(self, aside: Sequence[SetAside]) -> None:
+        errors = {each.seq: each.error for each in aside}
+        self.set_aside += [(fact, errors[fact.seq]) for fact in self._facts if fact.seq in errors]
+        self._drop(list(errors))

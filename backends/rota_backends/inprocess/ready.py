@@ -1,0 +1,115 @@
+"""Which lanes may be claimed, by priority and then by who became ready first; and which will be, later."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from itertools import count
+
+from rota_backends.inprocess.records import Lane
+
+
+class Bucket:
+    """Ready lanes that are alike in priority, queue and handler, so that a claim passes over them in one step."""
+
+    __slots__ = ("handler", "lanes", "priority", "queue")
+
+    def __init__(self, priority: int, queue: str, handler: str) -> None:
+        self.priority = priority
+        self.queue = queue
+        self.handler = handler
+        self.lanes: deque[Lane] = deque()
+
+
+class ReadyLanes:
+    """The ready lanes and the timers of those that are not."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[tuple[int, str, str], Bucket] = {}
+        self._groups: list[tuple[int, list[Bucket]]] = []  # by priority, highest first
+        self._timers: list[tuple[datetime, int, Lane]] = []
+        self._order = count()
+
+    def refresh(self, lane: Lane, now: datetime) -> bool:
+        """Put the lane where it belongs now; True if it is claimable."""
+        lane.promote(now)
+        run = lane.head if lane.head is not None else lane.first_waiting()
+        if lane.leased or lane.paused is not None or run is None:
+            lane.bucket = None
+        elif run.start_at is None or run.start_at <= now:
+            self._offer(lane, run.definition.handler_name)
+        else:
+            lane.bucket = None
+        if lane.delayed or lane.head is not None:
+            self._set_timer(lane, now)
+        return lane.bucket is not None
+
+    def _set_timer(self, lane: Lane, now: datetime) -> None:
+        start = lane.next_start()
+        if start is not None and start > now and lane.timer_at != start:
+            lane.timer_at = start
+            heapq.heappush(self._timers, (start, next(self._order), lane))
+
+    def _drop_timer(self) -> Lane:
+        start, _, lane = heapq.heappop(self._timers)
+        if lane.timer_at == start:
+            lane.timer_at = None
+        return lane
+
+    def _offer(self, lane: Lane, handler: str) -> None:
+        definition = lane.definition
+        assert definition is not None
+        key = (definition.priority, definition.queue, handler)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._open_bucket(key)
+        if lane.bucket is not bucket:
+            lane.bucket = bucket
+            lane.ready_seq = next(self._order)
+            bucket.lanes.append(lane)
+
+    def _open_bucket(self, key: tuple[int, str, str]) -> Bucket:
+        bucket = self._buckets[key] = Bucket(*key)
+        by_priority: dict[int, list[Bucket]] = {}
+        for each in self._buckets.values():
+            by_priority.setdefault(each.priority, []).append(each)
+        self._groups = sorted(by_priority.items(), reverse=True)
+        return bucket
+
+    def take(
+        self, limit: int, free: Mapping[str, int] | None, serves: Callable[[str], bool]
+    ) -> Iterator[Lane]:
+        """Take ready lanes out, at most `limit`, and within each queue's free slots."""
+        left = None if free is None else dict(free)
+        for _, group in self._groups:
+            served = [each for each in group if each.lanes and serves(each.handler)]
+            while limit > 0 and served:
+                bucket = served[0] if len(served) == 1 else min(served, key=lambda each: each.lanes[0].ready_seq)
+                if left is not None and left.get(bucket.queue, 0) <= 0:
+                    served.remove(bucket)
+                    continue
+                lane = bucket.lanes.popleft()
+                if not bucket.lanes:
+                    served.remove(bucket)
+                if lane.bucket is not bucket:
+                    continue  # it was paused, removed or moved meanwhile
+                lane.bucket = None
+                limit -= 1
+                if left is not None:
+                    left[bucket.queue] -= 1
+                yield lane
+
+    def due(self, now: datetime) -> Iterator[Lane]:
+        """Lanes whose timer has come."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            yield self._drop_timer()
+
+    def next_at(self) -> datetime | None:
+        """The earliest timer that still means something."""
+        timers = self._timers
+        while timers and timers[0][2].next_start() != timers[0][0]:
+            self._drop_timer()
+        return timers[0][0] if timers else None

@@ -1,0 +1,63 @@
+"""Looks at a node and its store, and says what is wrong (OPS-1)."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from rota.backend.port import Backend
+from rota.backend.types import Census
+from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.health import Check, Health, HealthReport
+from rota.loops import Loop
+from rota.node import Node
+
+_ANSWERS_WITHIN = 3.0
+_REMEMBERS_BLOCKING = 60.0
+
+
+async def check_up(backend: Backend, node: Node, loops: list[Loop], *, dead_letter_alarm: int) -> HealthReport:
+    """Every check, whatever the others say."""
+    try:
+        census = await asyncio.wait_for(backend.census(), _ANSWERS_WITHIN)
+    except (StoreUnavailable, OutcomeUnknown, TimeoutError, OSError) as error:
+        store = Check("store", Health.DOWN, f"the store does not answer ({type(error).__name__})")
+        return HealthReport.of([store, _loops(loops), _event_loop(node)])
+    return HealthReport.of(
+        [
+            Check("store", Health.OK, f"{census.jobs} jobs, {census.queued} queued, {census.running} running"),
+            _loops(loops),
+            _event_loop(node),
+            _handlers(census),
+            _outbox(census),
+            _letters(census, dead_letter_alarm),
+        ]
+    )
+
+
+def _loops(loops: list[Loop]) -> Check:
+    failing = [f"{loop.name} ({loop.failures} in a row)" for loop in loops if loop.failures]
+    return Check("loops", Health.DEGRADED if failing else Health.OK, ", ".join(failing))
+
+
+def _event_loop(node: Node) -> Check:
+    if node.blocked is None or monotonic() - node.blocked[2] > _REMEMBERS_BLOCKING:
+        return Check("event loop", Health.OK)
+    handler, seconds, _ = node.blocked
+    return Check("event loop", Health.DEGRADED, f"handler {handler!r} blocked it for {seconds:.1f} s")
+
+
+def _handlers(census: Census) -> Check:
+    missing = census.missing_handlers
+    detail = "on no live node: " + ", ".join(map(repr, missing)) if missing else ""
+    return Check("handlers", Health.DEGRADED if missing else Health.OK, detail)
+
+
+def _outbox(census: Census) -> Check:
+    status = Health.DEGRADED if census.set_aside else Health.OK
+    return Check("events", status, f"{census.set_aside} set aside" if census.set_aside else "")
+
+
+def _letters(census: Census, alarm: int) -> Check:
+    status = Health.DEGRADED if census.dead_letters >= alarm else Health.OK
+    return Check("dead letters", status, f"{census.dead_letters} dead letters (alarm at {alarm})")

@@ -1,0 +1,95 @@
+"""Renews leases from outside the handlers, and ends bodies whose time is over (LEASE-2, LEASE-4)."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from rota.backend.types import LeaseRef, Renewal
+from rota.clock import Phase, VirtualClock
+from rota.executor import Held
+from rota.loops import Loop, Turn
+from rota.node import Node
+
+log = logging.getLogger("rota")
+
+_SAFETY = 0.2  # of a lease: a body whose lease cannot be renewed is cancelled this much before it ends
+_EPSILON = 1e-6  # the clock's own resolution
+
+
+class Heartbeat:
+    """Tells the store that the node and its leases live, every third of a lease; watches deadlines in between."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._clock = node.clock
+        self._interval = node.lease.total_seconds() / 3
+        self._margin = node.lease.total_seconds() * _SAFETY
+        self._renewed_at: float | None = None
+        self._strays: set[tuple[object, int]] = set()
+        self.loop = Loop(
+            "heartbeat", self._turn, self._clock, phase=Phase.HEARTBEAT, poll=node.lease / 3, error_rest=node.lease / 10
+        )
+        node.on_timeout = self.loop.poke
+
+    def renew_soon(self) -> None:
+        """Do not wait for the next third of a lease: somebody asked a run to stop."""
+        self._renewed_at = None
+        self.loop.poke()
+
+    async def _turn(self) -> Turn:
+        self._end_what_is_over()
+        renewed = self._renewed_at
+        if renewed is None or self._clock.monotonic() - renewed >= self._interval - _EPSILON:
+            await self.renew()
+        return Turn(False, self._rest())
+
+    async def renew(self) -> None:
+        node, exchanges, sent = self._node, self._node.exchanges, self._clock.monotonic()
+        listed = {(held.claim.key, held.claim.token): held for held in node.held if not held.is_lost}
+        renewal = await node.backend.renew(node.info(), [node.lease_ref(held) for held in listed.values()])
+        self._renewed_at = sent
+        for ref in renewal.lost:
+            self._lose(listed.pop((ref.key, ref.token)))
+        for held in listed.values():
+            held.valid_until = max(held.valid_until, sent + node.lease.total_seconds())
+        for ref, reason in renewal.stop:
+            node.ask_to_stop(listed[ref.key, ref.token], reason)
+        if node.exchanges == exchanges and node.in_flight == 0:
+            await self._give_back_strays(renewal)
+
+    def _lose(self, held: Held) -> None:
+        # A settlement under way may have ended the lease rightly: only a body that still runs has lost anything.
+        if held in self._node.held and not held.has_ended:
+            log.warning("%s lost its lease to another node", held.label())
+            self._node.lose(held)
+
+    async def _give_back_strays(self, renewal: Renewal) -> None:
+        """Leases this node holds without knowing: the answer to a claim was lost. Twice seen, they are handed back."""
+        seen = {(ref.key, ref.token) for ref in renewal.strays}
+        sure: list[LeaseRef] = [ref for ref in renewal.strays if (ref.key, ref.token) in self._strays]
+        self._strays = seen
+        if sure:
+            log.warning("handing back %d runs whose claim was never answered", len(sure))
+            await self._node.backend.hand_back(sure)
+
+    def _end_what_is_over(self) -> None:
+        node, now = self._node, self._clock.monotonic() + _EPSILON
+        for held in [each for each in node.held if not each.has_ended]:
+            if held.grace_until is not None:
+                if now >= held.grace_until:
+                    node.give_up(held)
+            elif held.deadline is not None and now >= held.deadline:
+                node.time_out(held)
+            elif self.loop.failures and now >= held.valid_until - self._margin:
+                log.warning("%s: its lease could not be renewed in time", held.label())
+                node.lose(held)
+
+    def _rest(self) -> timedelta | None:
+        node, now = self._node, self._clock.monotonic()
+        if isinstance(self._clock, VirtualClock) and not node.held:
+            return None  # a virtual clock asks every node at every instant before anything else
+        ends = [self._interval - (now - (self._renewed_at or now))]
+        for held in node.held:
+            ends += [end - now for end in (held.grace_until or held.deadline,) if end is not None]
+        return timedelta(seconds=max(min(ends), _EPSILON))

@@ -1,0 +1,97 @@
+"""Named locks across nodes (LEASE-8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from rota.backend.port import Backend
+from rota.backend.types import LockGrant
+from rota.clock import current_activity
+from rota.errors import LeaseLost, LockTaken, OutcomeUnknown, StoreUnavailable
+from rota.ids import new_node_id
+from rota.names import check_duration, check_name
+
+_POLL = timedelta(milliseconds=250)
+
+Call = Callable[..., Awaitable[LockGrant | None]]
+
+
+@asynccontextmanager
+async def hold_lock(
+    backend: Backend, call: Call, name: str, ttl: timedelta, wait: timedelta | None
+) -> AsyncIterator[LockGrant]:
+    """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
+    check_name("lock", name)
+    check_duration("ttl", ttl)
+    if wait is not None:
+        check_duration("wait", wait, zero=True)
+    holder = new_node_id()  # a lock belongs to its block: two blocks of one node exclude each other too
+    grant = await _acquire(backend, call, name, holder, ttl, wait)
+    block = asyncio.current_task()
+    assert block is not None
+    renewal = _Renewal(backend, grant, holder, ttl, block)
+    renewing = asyncio.create_task(renewal.run(), name=f"rota lock {name}")
+    try:
+        yield grant
+    except asyncio.CancelledError:
+        if not renewal.is_lost:
+            raise
+        block.uncancel()
+        raise LeaseLost(f"the lock {name!r} was lost while its block ran") from None
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        if not renewal.is_lost:
+            with suppress(StoreUnavailable, OutcomeUnknown):  # it ends by itself
+                await call(backend.lock, name, holder, None)
+
+
+async def _acquire(
+    backend: Backend, call: Call, name: str, holder: str, ttl: timedelta, wait: timedelta | None
+) -> LockGrant:
+    clock = backend.clock
+    until = None if wait is None else clock.monotonic() + wait.total_seconds()
+    while True:
+        grant = await call(backend.lock, name, holder, ttl)
+        if grant is not None:
+            return grant
+        if until is not None and clock.monotonic() >= until:
+            raise LockTaken(name)
+        left = _POLL if until is None else min(_POLL, timedelta(seconds=until - clock.monotonic()))
+        await clock.sleep(left)
+
+
+class _Renewal:
+    """Renews a lock from outside its block, and cancels the block when the lock is lost."""
+
+    def __init__(
+        self, backend: Backend, grant: LockGrant, holder: str, ttl: timedelta, block: asyncio.Task[object]
+    ) -> None:
+        self._backend = backend
+        self._grant = grant
+        self._holder = holder
+        self._ttl = ttl
+        self._block = block
+        self.is_lost = False
+
+    async def run(self) -> None:
+        current_activity.set(None)  # a virtual clock must not take this sleep for the handler's
+        clock = self._backend.clock
+        valid_until = clock.monotonic() + self._ttl.total_seconds()
+        while True:
+            await clock.sleep(self._ttl / 3)
+            sent = clock.monotonic()
+            try:
+                grant = await self._backend.lock(self._grant.name, self._holder, self._ttl)
+            except (StoreUnavailable, OutcomeUnknown):
+                if sent + self._ttl.total_seconds() / 3 < valid_until:
+                    continue
+                grant = None
+            if grant is None or grant.token != self._grant.token:
+                self.is_lost = True
+                self._block.cancel()
+                return
+            valid_until = sent + self._ttl.total_seconds()

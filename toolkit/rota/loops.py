@@ -1,0 +1,132 @@
+"""One repeated activity of a node: take a turn, rest, take the next. Errors are ridden out with growing, jittered rests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+from tenacity import RetryCallState, wait_random_exponential
+
+from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
+from rota.errors import OutcomeUnknown, StoreUnavailable
+
+log = logging.getLogger("rota")
+
+_REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
+
+
+class Turn(NamedTuple):
+    """What a turn says: whether it did anything, and how long it may rest (None: until it is woken)."""
+
+    progressed: bool
+    rest: timedelta | None
+
+
+class Loop:
+    """Runs `turn` again and again, when its rest is over or when it is woken; at least every `poll`."""
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], Awaitable[Turn]],
+        clock: Clock,
+        *,
+        phase: Phase = Phase.WORK,
+        poll: timedelta = timedelta(seconds=1),
+        error_rest: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self.name = name
+        self.phase = phase
+        self.wakes_at: timedelta | None = None
+        self.failures = 0  # in a row
+        self._turn = turn
+        self._virtual = clock if isinstance(clock, VirtualClock) else None
+        self._poll = poll
+        self._error_rest = error_rest  # the longest rest between two tries
+        self._wake = asyncio.Event()
+        self._activity = watch(clock, lambda: f"loop {name}")
+        self._runner: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.poke()
+        if self._virtual is not None:
+            self._virtual.join(self)
+        self._runner = asyncio.create_task(self._run(), name=f"rota {self.name}")
+
+    async def stop(self) -> None:
+        if self._virtual is not None:
+            self._virtual.leave(self)
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+            self._runner = None
+        self._activity.end()
+
+    def poke(self) -> None:
+        """Take a turn now."""
+        self._activity.begin()
+        self._wake.set()
+
+    def wake_in(self, delta: timedelta) -> None:
+        """Do not rest longer than `delta` from now (a virtual clock asks again by itself)."""
+        if self._virtual is None and delta < self._poll:
+            asyncio.get_running_loop().call_later(max(delta.total_seconds(), 0.0), self._wake.set)
+
+    async def _run(self) -> None:
+        current_activity.set(self._activity)
+        while True:
+            self._wake.clear()
+            turn = await self._take_turn()
+            if turn.progressed:
+                self._activity.progressed()
+            await self._rest(turn.rest)
+
+    async def _take_turn(self) -> Turn:
+        try:
+            turn = await self._turn()
+        except asyncio.CancelledError:
+            raise
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            return self._failed(error, "the store does not answer")
+        except Exception as error:
+            if self.failures == 0:
+                log.exception("%s failed", self.name)
+            return self._failed(error, "failed")
+        if self.failures:
+            log.info("%s goes on after %d failures", self.name, self.failures)
+            self.failures = 0
+        return turn
+
+    def _failed(self, error: Exception, what: str) -> Turn:
+        self.failures += 1
+        if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8 …: an outage must not flood the log
+            log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type(error).__name__)
+        state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
+        state.attempt_number = min(self.failures, 20)
+        return Turn(False, min(timedelta(seconds=_REST_AFTER_ERROR(state)), self._error_rest))
+
+    async def _rest(self, rest: timedelta | None) -> None:
+        if self._virtual is not None:
+            await self._rest_virtually(self._virtual, rest)
+            return
+        seconds = self._poll.total_seconds() if rest is None else min(rest, self._poll).total_seconds()
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        handle = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            handle.cancel()
+
+    async def _rest_virtually(self, clock: VirtualClock, rest: timedelta | None) -> None:
+        if rest is not None and rest <= timedelta(0):
+            rest = None  # it has work at this very instant: the clock asks again as long as anything moves
+        self.wakes_at = clock.after(rest)
+        if not self._wake.is_set():
+            self._activity.end()
+        await self._wake.wait()
+        self._activity.begin()

@@ -1,0 +1,126 @@
+"""Turns facts into lifecycle events and hands them to the event store, in order per job (HIST-3, HIST-4)."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from attrs import define
+from tenacity import RetryCallState, wait_exponential
+
+from rota.backend.fact import Fact
+from rota.backend.port import Backend
+from rota.backend.types import FactKind, JobKey, RunQuery, SetAside
+from rota.events import EventStore, Notifier
+from rota.loops import Loop, Turn
+
+log = logging.getLogger("rota")
+
+_PAGE = 500
+_MOST_TRIES = 20
+_WAIT = wait_exponential(multiplier=0.1, max=60)
+
+
+@define
+class _HeldUp:
+    """A job whose first untold fact could not be told: its later ones wait behind it."""
+
+    tries: int
+    again_at: float
+
+
+class Relay:
+    """One per scheduler; the store lets one of them relay at a time."""
+
+    def __init__(self, backend: Backend, node_id: str, events: EventStore | None, notifier: Notifier) -> None:
+        self._backend = backend
+        self._node_id = node_id
+        self._events = events
+        self._notifier = notifier
+        self._clock = backend.clock
+        self._done: list[int] = []
+        self._aside: list[SetAside] = []
+        self._held_up: dict[JobKey, _HeldUp] = {}
+        self.loop = Loop("relay", self._turn, self._clock)
+
+    async def _turn(self) -> Turn:
+        done, aside = self._done, self._aside
+        facts = await self._backend.relay(
+            self._node_id, done=done, set_aside=aside, skip=self._waiting() if self._held_up else (), limit=_PAGE
+        )
+        self._done, self._aside = [], []
+        if not facts:
+            return Turn(False, self._rest())
+        before = len(self._held_up)
+        await self._tell(facts)
+        moved = bool(self._done or self._aside) or len(self._held_up) != before
+        return Turn(moved, timedelta(0) if moved else self._rest())
+
+    def _waiting(self) -> set[JobKey]:
+        now = self._clock.monotonic()
+        return {key for key, held in self._held_up.items() if held.again_at > now}
+
+    def _rest(self) -> timedelta | None:
+        if not self._held_up:
+            return None
+        first = min(held.again_at for held in self._held_up.values())
+        return timedelta(seconds=max(first - self._clock.monotonic(), 0.001))
+
+    async def _tell(self, facts: list[Fact]) -> None:
+        """All at once; if that fails, one by one, so that one job's trouble holds up nobody else."""
+        if self._events is not None and not self._held_up:
+            try:
+                await self._events.write(*facts)
+            except Exception as error:
+                log.warning("the event store did not take %d events at once: %s", len(facts), type(error).__name__)
+            else:
+                await self._tell_admins(facts)
+                return
+        await self._tell_each(facts, written=False)
+
+    async def _tell_admins(self, facts: list[Fact]) -> None:
+        letters = [fact for fact in facts if fact.kind is FactKind.DEAD_LETTERED]
+        if not letters:
+            self._done += [fact.seq for fact in facts]
+            return
+        await self._tell_each(facts, written=True)
+
+    async def _tell_each(self, facts: list[Fact], *, written: bool) -> None:
+        blocked: set[JobKey] = set()
+        for fact in facts:
+            key = JobKey(fact.definition.scope_id, fact.definition.job_id)
+            if key in blocked:
+                continue
+            if not await self._tell_one(key, fact, written):
+                blocked.add(key)
+
+    async def _tell_one(self, key: JobKey, fact: Fact, written: bool) -> bool:
+        try:
+            if self._events is not None and not written:
+                await self._events.write(fact)
+            if fact.kind is FactKind.DEAD_LETTERED:
+                await self._notify(fact)
+        except Exception as error:
+            return self._failed(key, fact, error)
+        self._held_up.pop(key, None)
+        self._done.append(fact.seq)
+        return True
+
+    async def _notify(self, fact: Fact) -> None:
+        query = RunQuery(fact.definition.scope_id, run_id=fact.run_id)
+        for run in await self._backend.runs(query):
+            await self._notifier.dead_letter(run)
+
+    def _failed(self, key: JobKey, fact: Fact, error: Exception) -> bool:
+        """Try again later, the job's other events waiting; after many tries set it aside and go on (HIST-4)."""
+        held = self._held_up.setdefault(key, _HeldUp(0, 0.0))
+        held.tries += 1
+        if held.tries >= _MOST_TRIES:
+            log.error("event %s is set aside after %d tries: %s", fact.event_id, held.tries, type(error).__name__)
+            self._aside.append(SetAside(fact.seq, type(error).__name__))
+            del self._held_up[key]
+            return True
+        state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
+        state.attempt_number = held.tries
+        held.again_at = self._clock.monotonic() + _WAIT(state)
+        return False

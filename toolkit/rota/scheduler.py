@@ -1,0 +1,639 @@
+"""The portable scheduler: every decision once, over any backend."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from time import monotonic
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+from tenacity import RetryCallState, wait_random_exponential
+
+from rota.admin import Admin
+from rota.backend.port import Backend
+from rota.backend.types import (
+    Enqueue,
+    EventRef,
+    JobKey,
+    JobQuery,
+    LockGrant,
+    PauseChange,
+    Refusal,
+    Registered,
+    Registration,
+    RunQuery,
+    Standing,
+    StoredJob,
+)
+from rota.capability import Capability, Precision
+from rota.checkup import check_up
+from rota.cron import Cron
+from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
+from rota.errors import (
+    JobNotFound,
+    LaneFull,
+    NotOpen,
+    OutcomeUnknown,
+    RunNotFound,
+    ScheduleError,
+    UnsupportedCapability,
+    UnsupportedPrecision,
+)
+from rota.event import Event
+from rota.events import EventStore, JobNotifyEventStore, LoggingNotifier, Notifier
+from rota.health import HealthReport
+from rota.heartbeat import Heartbeat
+from rota.ids import new_node_id, new_run_id
+from rota.locks import hold_lock
+from rota.loops import Loop
+from rota.names import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
+from rota.node import STORE_ERRORS, Node
+from rota.planning import first_due, settle_owed
+from rota.registry import HandlerRegistry
+from rota.relay import Relay
+from rota.run import Cause, DecisionKind, JobRun, JobStatus, Retention
+from rota.services import Services
+from rota.ticker import Ticker
+from rota.upkeep import Housekeeping, Sweep
+
+log = logging.getLogger("rota")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TRIES = 4  # of a call, however short the backend's patience
+_PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
+
+
+class Scheduler:
+    """Runs jobs over a backend. Entering starts the node, leaving drains it.
+
+    `queues` gives each queue slots of its own; without it all share `concurrency`. `concurrency=0` makes a client that
+    triggers and works nothing. See the reference for every option.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        handlers: HandlerRegistry,
+        *,
+        events: EventStore | None = None,
+        queues: Mapping[str, int] | None = None,
+        concurrency: int = 32,
+        lease: timedelta = timedelta(seconds=30),
+        drain_timeout: timedelta | None = timedelta(seconds=30),
+        cancel_grace: timedelta = timedelta(seconds=5),
+        retention: Retention | None = None,
+        requires: Capability = Capability(0),
+        services: Services | Mapping[type | str, Any] | None = None,
+        notifier: Notifier | None = None,
+        lane_limit: int = 10_000,
+        event_memory: timedelta = timedelta(days=7),
+        max_depth: int = 16,
+        dead_letter_alarm: int = 100,
+    ) -> None:
+        _check_capabilities(backend, requires)
+        self._backend = backend
+        self._handlers = handlers
+        self._events = events
+        self._queues = None if queues is None else _checked_queues(queues)
+        self._concurrency = _whole("concurrency", concurrency, 0)
+        self._lease = check_duration("lease", lease)
+        self._drain_timeout = None if drain_timeout is None else check_duration("drain_timeout", drain_timeout, zero=True)
+        self._cancel_grace = check_duration("cancel_grace", cancel_grace, zero=True)
+        self._retention = retention or Retention()
+        self._services = services if isinstance(services, Services) else Services.of(services or {})
+        self._notifier = notifier or LoggingNotifier()
+        self._lane_limit = _whole("lane_limit", lane_limit, 1)
+        self._event_memory = check_duration("event_memory", event_memory)
+        self._max_depth = _whole("max_depth", max_depth, 1)
+        self._dead_letter_alarm = _whole("dead_letter_alarm", dead_letter_alarm, 1)
+        self._patience = backend.patience.total_seconds()
+        self._parts: _Parts | None = None
+        self._is_entered = False
+        self._hurry = asyncio.Event()
+        self._signals: list[signal.Signals] = []
+
+    @classmethod
+    def open(cls, url: str, handlers: HandlerRegistry, **options: Any) -> Scheduler:
+        """A scheduler on the backend that the URL names, for instance `memory:`."""
+        from rota.backends_by_url import open_backend
+
+        return cls(open_backend(url), handlers, **options)
+
+    # --- life ---
+
+    async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise NotOpen("this scheduler is entered already; make another one for another node")
+        self._is_entered = True
+        try:
+            await self._call(self._backend.open)
+            try:
+                self._parts = await self._start()
+            except BaseException:
+                await self._backend.close()
+                raise
+        except BaseException:
+            self._is_entered = False
+            raise
+        return self
+
+    async def _start(self) -> _Parts:
+        if self._events is not None:
+            await self._call(self._backend.tell_facts)
+        parts = _Parts(self)
+        if parts.works:
+            await self._call(parts.heartbeat.renew)
+        for loop in parts.loops:
+            loop.start()
+        parts.stop_waking = self._backend.subscribe(parts.wake)
+        if isinstance(self._events, JobNotifyEventStore):
+            self._events.attach(self.notify)
+        return parts
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        parts = self._parts
+        if parts is None:
+            return
+        try:
+            if parts.works:
+                await parts.node.leave(self._drain_timeout, self._hurry)
+            await self._stop(parts)
+        finally:
+            self._forget_signals()
+            await self._backend.close()
+
+    async def _stop(self, parts: _Parts) -> None:
+        await self._halt(parts)
+        if parts.works:
+            try:
+                await self._backend.hand_back([], leaving=parts.node.node_id)
+            except STORE_ERRORS:
+                log.warning("the store could not be told that this node leaves; it will notice")
+
+    async def _halt(self, parts: _Parts) -> None:
+        """Stop everything without a word to the store."""
+        self._parts = None
+        self._is_entered = False
+        parts.stop_waking()
+        if isinstance(self._events, JobNotifyEventStore):
+            self._events.detach(self.notify)
+        for loop in parts.loops:
+            await loop.stop()
+        await parts.node.stop()
+
+    async def abandon(self) -> None:
+        """End as a killed process would: nothing is drained, settled or handed back. For tests of crashes."""
+        if self._parts is not None:
+            await self._halt(self._parts)
+            await self._backend.close()
+
+    async def run_forever(self) -> None:
+        """Work until SIGINT or SIGTERM, then drain; a second signal ends sooner (LEASE-5).
+
+        Inside `async with` it returns when the signal comes and leaving drains; outside it enters and leaves by itself.
+        """
+        if self._parts is None:
+            async with self:
+                await self._until_signalled()
+        else:
+            await self._until_signalled()
+
+    async def _until_signalled(self) -> None:
+        stop = asyncio.Event()
+
+        def on_signal() -> None:
+            if stop.is_set():
+                log.warning("second signal: running handlers are cancelled")
+                self._hurry.set()
+            stop.set()
+
+        loop = asyncio.get_running_loop()
+        self._hurry.clear()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal)
+            self._signals.append(number)
+        await stop.wait()
+
+    def _forget_signals(self) -> None:
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        self._signals.clear()
+
+    # --- jobs ---
+
+    async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
+        """Store a job; the same one again changes nothing (REG-1 to REG-3, KEY-1)."""
+        parts = self._open()
+        self._check(definition)
+        if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
+            await parts.sweep.catch_up()  # events written before the job make no run (EVENT-5)
+        new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
+        request_id, began = new_run_id(), None
+        while True:
+            standing: Standing = await self._call(self._backend.standing, key)
+            began = began or standing.now
+            registration, outcome = _registration(standing, new, definition.idempotency_key, began, request_id)
+            if registration is None:
+                return outcome
+            (answer,) = await self._call(self._backend.register, [registration])
+            if answer is Registered.DUPLICATE:
+                return ScheduleOutcome.DUPLICATE
+            if answer is Registered.STORED:
+                parts.facts_may_have_come()
+                return outcome
+
+    def _check(self, definition: JobDefinition) -> None:
+        if not isinstance(definition, JobDefinition):
+            raise ScheduleError("definition", f"must be a JobDefinition, not {type(definition).__name__}")
+        check_payload(definition.payload, self._backend.max_payload)
+        if definition.precision is Precision.SECOND and Capability.SECOND_PRECISION not in self._backend.capabilities:
+            raise UnsupportedPrecision(self._backend.name, "SECOND", "MINUTE")
+
+    async def unschedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> bool:
+        """Remove a job and cancel what waits of it; a running attempt may finish (REG-4)."""
+        self._open()
+        key = _key(scope_id, job_id)
+        try:
+            return await self._backend.remove(key)
+        except STORE_ERRORS as error:
+            removed: bool = await self._again(error, self._backend.remove, key)
+            return removed or isinstance(error, OutcomeUnknown)  # the first try may have been the one that did it
+
+    async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None:
+        """The stored definition, without its key."""
+        job = await self._job(_key(scope_id, job_id))
+        return None if job is None else job.definition
+
+    async def list_schedules(
+        self, scope_id: str = DEFAULT_SCOPE, *, limit: int = 100, after: str | None = None
+    ) -> list[JobDefinition]:
+        """A page in code-point order of the job id; `after` is exclusive (HIST-1)."""
+        self._open()
+        query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
+        jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
+        return [job.definition for job in jobs]
+
+    async def status(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobStatus | None:
+        """The job as it stands now."""
+        job = await self._job(_key(scope_id, job_id))
+        if job is None:
+            return None
+        return JobStatus(
+            job.definition, job.next_due, job.paused, job.queued, job.running,
+            job.last_attempt_at, job.last_success_at, job.last_failure_at,
+        )  # fmt: skip
+
+    async def _job(self, key: JobKey) -> StoredJob | None:
+        self._open()
+        standing: Standing = await self._call(self._backend.standing, key)
+        return standing.job
+
+    async def pause(self, job_id: str, *, reason: str, scope_id: str = DEFAULT_SCOPE) -> None:
+        """No run of the job starts until `resume`; what is due meanwhile is recorded and never made up (PAUSE-1)."""
+        self._open()
+        check_name("reason", reason)
+        key = _key(scope_id, job_id)
+        while True:
+            job = await self._existing(key)
+            if job.paused is not None:
+                return
+            if await self._call(self._backend.pause, PauseChange(key, reason, job.revision, job.next_due)):
+                return
+
+    async def resume(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> None:
+        """The queue goes on; the next occurrence is the next one due."""
+        self._open()
+        key = _key(scope_id, job_id)
+        while True:
+            standing: Standing = await self._call(self._backend.standing, key)
+            if standing.job is None:
+                raise JobNotFound(job_id, scope_id)
+            if standing.job.paused is None:
+                return
+            if await self._call(self._backend.pause, _resumption(standing.job, standing.now)):
+                return
+
+    async def _existing(self, key: JobKey) -> StoredJob:
+        job = await self._job(key)
+        if job is None:
+            raise JobNotFound(key.job_id, key.scope_id)
+        return job
+
+    # --- runs ---
+
+    async def trigger_once(
+        self,
+        job_id: str,
+        *,
+        scope_id: str = DEFAULT_SCOPE,
+        payload: bytes | None = None,
+        delay: timedelta | None = None,
+        idempotency_key: IdempotencyKey | None = None,
+        within: object | None = None,
+    ) -> UUID:
+        """Queue one run of a job, whatever its trigger, and return its id (MANUAL-1, KEY-4).
+
+        `within` is a connection of the application in a transaction: the trigger joins it (TX-1).
+        """
+        self._open()
+        if payload is not None:
+            payload = check_payload(payload, self._backend.max_payload)
+        if delay is not None:
+            check_duration("delay", delay, zero=True)
+        if idempotency_key is not None and not isinstance(idempotency_key, IdempotencyKey):
+            raise ScheduleError("idempotency_key", "must be an IdempotencyKey")
+        new = Enqueue(
+            JobKey(scope_id, job_id), new_run_id(), Cause.MANUAL, self._lane_limit, payload, delay, idempotency_key
+        )
+        if within is None:
+            return await self._enqueue(new)
+        if Capability.TRANSACTIONAL_TRIGGER not in self._backend.capabilities:
+            raise UnsupportedCapability(self._backend.name, "TRANSACTIONAL_TRIGGER", _offered(self._backend), field="within")
+        (answer,) = await self._backend.enqueue([new], within=within)
+        return self._accepted(new, answer)
+
+    async def _enqueue(self, new: Enqueue) -> UUID:
+        try:
+            (answer,) = await self._backend.enqueue([new])
+        except STORE_ERRORS as error:
+            (answer,) = await self._again(error, self._backend.enqueue, [new])
+        if type(answer) is UUID:
+            return answer
+        return self._accepted(new, answer)
+
+    def _accepted(self, new: Enqueue, answer: UUID | Refusal) -> UUID:
+        scope_id, job_id = new.key
+        if isinstance(answer, UUID):
+            return answer
+        if answer is Refusal.NO_SUCH_JOB:
+            _key(scope_id, job_id)  # a name that cannot be one is told apart from an unknown one
+            raise JobNotFound(job_id, scope_id)
+        if answer is Refusal.LANE_FULL:
+            raise LaneFull(job_id, scope_id, self._lane_limit)
+        raise RunNotFound(new.replay_of, scope_id)
+
+    async def notify(self, *events: Event) -> list[UUID]:
+        """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
+        self._open()
+        refs = [EventRef(event, self._event_memory, self._lane_limit, self._max_depth) for event in events]
+        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, refs)
+        if any(Refusal.LANE_FULL in answer for answer in answers):
+            full = next(ref.event for ref, answer in zip(refs, answers, strict=True) if Refusal.LANE_FULL in answer)
+            raise LaneFull(f"event {full.event_id}", full.scope_id, self._lane_limit)
+        return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
+
+    async def get_run(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> JobRun | None:
+        """One run of this scope."""
+        self._open()
+        runs: list[JobRun] = await self._call(self._backend.runs, RunQuery(scope_id, run_id=_uuid(run_id)))
+        return runs[0] if runs else None
+
+    async def get_run_history(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 50) -> list[JobRun]:
+        """Newest first by trigger order; also of jobs that are no more (HIST-1)."""
+        self._open()
+        key = _key(scope_id, job_id)
+        query = RunQuery(key.scope_id, key.job_id, limit=check_limit(limit))
+        runs: list[JobRun] = await self._call(self._backend.runs, query)
+        return runs
+
+    async def wait(
+        self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE
+    ) -> JobRun:
+        """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then."""
+        clock = self._backend.clock
+        until = None if timeout is None else clock.monotonic() + check_duration("timeout", timeout, zero=True).total_seconds()
+        pause = 0.001
+        while True:
+            run = await self.get_run(run_id, scope_id=scope_id)
+            if run is None:
+                raise RunNotFound(run_id, scope_id)
+            if run.state.is_final:
+                return run
+            if until is not None and clock.monotonic() >= until:
+                raise TimeoutError(f"run {run_id} is still {run.state.value}")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.1)
+
+    async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
+        """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
+        parts = self._open()
+        _uuid(run_id)
+        try:
+            cancelled = await self._backend.cancel(run_id, scope_id, "cancelled")
+        except STORE_ERRORS as error:
+            again: bool = await self._again(error, self._backend.cancel, run_id, scope_id, "cancelled")
+            cancelled = again or isinstance(error, OutcomeUnknown)
+        if cancelled and any(held.claim.run_id == run_id for held in parts.node.held):
+            parts.heartbeat.renew_soon()
+        return cancelled
+
+    async def dead_letters(
+        self, scope_id: str = DEFAULT_SCOPE, *, limit: int = 100, after: UUID | None = None
+    ) -> list[JobRun]:
+        """A page of the scope's dead letters, oldest first; `after` is exclusive."""
+        self._open()
+        query = RunQuery(check_name("scope_id", scope_id), dead_letters=True, limit=check_limit(limit), after=after)
+        runs: list[JobRun] = await self._call(self._backend.runs, query)
+        return runs
+
+    async def replay(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> UUID:
+        """Queue a new run for a dead letter; a second call gives the same run (RETRY-5)."""
+        run = await self.get_run(run_id, scope_id=scope_id)
+        if run is None:
+            raise RunNotFound(run_id, scope_id)
+        key = JobKey(scope_id, run.job_id)
+        return await self._enqueue(Enqueue(key, new_run_id(), Cause.REPLAY, self._lane_limit, replay_of=run_id))
+
+    async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
+        """Take a dead letter out of the list; the run stays in history."""
+        self._open()
+        discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id)
+        return discarded
+
+    # --- more ---
+
+    def lock(
+        self, name: str, ttl: timedelta = timedelta(seconds=30), wait: timedelta | None = None
+    ) -> AbstractAsyncContextManager[LockGrant]:
+        """A named lock across nodes, renewed while the block runs (LEASE-8).
+
+        `wait=None` waits for ever, `timedelta(0)` raises `LockTaken` at once. When the lock is lost the block is cancelled
+        and `LeaseLost` is raised; the grant's token fences what the block writes.
+        """
+        self._open()
+        return hold_lock(self._backend, self._call, name, ttl, wait)
+
+    async def health(self) -> HealthReport:
+        """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
+        parts = self._open()
+        return await check_up(self._backend, parts.node, parts.loops, dead_letter_alarm=self._dead_letter_alarm)
+
+    @property
+    def admin(self) -> Admin:
+        """For operators."""
+        return Admin(self._backend, self._call, self._open().housekeeping)
+
+    @property
+    def node_id(self) -> str:
+        """Random for each start (LEASE-6)."""
+        return self._open().node.node_id
+
+    # --- inside ---
+
+    def _open(self) -> _Parts:
+        if self._parts is None:
+            raise NotOpen("the scheduler is not open: use it inside `async with scheduler:`")
+        return self._parts
+
+    async def _call(self, operation: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+        try:
+            return await operation(*args, **options)
+        except STORE_ERRORS as error:
+            return await self._again(error, operation, *args, **options)
+
+    async def _again(
+        self, first: Exception, operation: Callable[..., Awaitable[Any]], *args: Any, **options: Any
+    ) -> Any:
+        """Every call may be repeated: its run id, request id or guard was made before the first try (OPS-2)."""
+        until, failures = monotonic() + self._patience, [first]
+        while len(failures) < _TRIES or monotonic() < until:
+            state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
+            state.attempt_number = len(failures)
+            await asyncio.sleep(_PAUSE(state))
+            try:
+                return await operation(*args, **options)
+            except STORE_ERRORS as error:
+                failures.append(error)
+        unknown = [error for error in failures if isinstance(error, OutcomeUnknown)]
+        raise (unknown or failures)[-1]
+
+
+class _Parts:
+    """What exists while a scheduler is open."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        backend, events = scheduler._backend, scheduler._events
+        self.node = Node(
+            backend,
+            scheduler._handlers,
+            scheduler._services,
+            node_id=new_node_id(),
+            concurrency=scheduler._concurrency,
+            queues=scheduler._queues,
+            lease=scheduler._lease,
+            cancel_grace=scheduler._cancel_grace,
+            keep=scheduler._retention.runs,
+        )
+        self.node.started_at = backend.clock.now()
+        self.works = self.node.capacity > 0
+        self.heartbeat = Heartbeat(self.node)
+        self.ticker = Ticker(backend, self.node)
+        self.relay = Relay(backend, self.node.node_id, events, scheduler._notifier)
+        self.sweep = None if events is None else Sweep(backend, events, scheduler.notify)
+        self.housekeeping = Housekeeping(backend, scheduler._retention)
+        self.stop_waking: Callable[[], None] = lambda: None
+        self.loops = list(self._loops(events))
+        if self.relay.loop in self.loops:
+            self.node.on_facts = self.facts_may_have_come
+
+    def _loops(self, events: EventStore | None) -> Iterable[Loop]:
+        if self.works:
+            yield from (self.heartbeat.loop, self.node.loop, self.ticker.loop, self.housekeeping.loop)
+        if self.works or events is not None:
+            yield self.relay.loop
+        if self.sweep is not None:
+            yield self.sweep.loop
+
+    def wake(self) -> None:
+        """The backend says that something may be claimable or due."""
+        if self.works:
+            self.node.wake()
+
+    def facts_may_have_come(self) -> None:
+        self.relay.loop.poke()
+
+
+def _registration(
+    standing: Standing, new: JobDefinition, key: IdempotencyKey | None, began: datetime, request_id: UUID
+) -> tuple[Registration | None, ScheduleOutcome]:
+    """What to store, and what to answer if it is; None where there is nothing to do."""
+    old = standing.job
+    if old is not None and old.definition == new:
+        if key is None:
+            return None, ScheduleOutcome.UNCHANGED
+        taking = Registration(new, standing.revision, request_id, changes=False, idempotency_key=key)
+        return taking, ScheduleOutcome.UNCHANGED
+    next_due, decided, decisions = first_due(new, began, standing.decided), None, ()
+    if old is not None and _keeps_place(old.definition, new):
+        next_due = old.next_due
+    elif old is not None:
+        decisions, decided = settle_owed(old.definition, old.next_due, standing.now, DecisionKind.SUPERSEDED)
+        if decided is not None:
+            next_due = first_due(new, began, decided)
+    registration = Registration(
+        new, standing.revision, request_id, True, next_due, decided, decisions, key, None if old is None else old.owner
+    )
+    return registration, ScheduleOutcome.REGISTERED if old is None else ScheduleOutcome.REPLACED
+
+
+def _keeps_place(old: JobDefinition, new: JobDefinition) -> bool:
+    before, after = old.trigger, new.trigger
+    if not isinstance(before, Cron) or not isinstance(after, Cron):
+        return False
+    return (before.expression, before.tz) == (after.expression, after.tz)
+
+
+def _resumption(job: StoredJob, now: datetime) -> PauseChange:
+    decisions, decided = settle_owed(job.definition, job.next_due, now, DecisionKind.PAUSED, job.paused)
+    trigger, next_due = job.definition.trigger, job.next_due
+    if isinstance(trigger, Cron) and decided is not None:
+        next_due = trigger.next_after(now)
+    return PauseChange(job.key, None, job.revision, next_due, decided, decisions)
+
+
+def _check_capabilities(backend: Backend, requires: Capability) -> None:
+    lacking = requires & ~backend.capabilities
+    if lacking:
+        raise UnsupportedCapability(backend.name, _named(lacking), _offered(backend))
+
+
+def _named(capabilities: Capability) -> str:
+    return ", ".join(each.name or "" for each in capabilities) or "none of the optional capabilities"
+
+
+def _offered(backend: Backend) -> str:
+    return _named(backend.capabilities)
+
+
+def _checked_queues(queues: Mapping[str, int]) -> dict[str, int]:
+    if not queues:
+        raise ScheduleError("queues", "must name at least one queue; leave it out to serve all of them")
+    return {check_name("queues", queue): _whole(f"queues[{queue!r}]", slots, 1) for queue, slots in queues.items()}
+
+
+def _whole(field: str, value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ScheduleError(field, f"must be a whole number of at least {least}")
+    return value
+
+
+def _key(scope_id: str, job_id: str) -> JobKey:
+    return JobKey(check_name("scope_id", scope_id), check_name("job_id", job_id))
+
+
+def _uuid(value: object) -> UUID:
+    if not isinstance(value, UUID):
+        raise ScheduleError("run_id", f"must be a UUID, not {type(value).__name__}")
+    return value
+
+

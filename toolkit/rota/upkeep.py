@@ -1,0 +1,92 @@
+"""What has to be done now and then: events nobody was told of (EVENT-5), and history nobody needs (HIST-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from uuid import UUID
+
+from rota.backend.port import Backend
+from rota.backend.types import Prune
+from rota.errors import LaneFull
+from rota.event import Event
+from rota.events import EventStore
+from rota.loops import Loop, Turn
+from rota.run import Retention
+
+_PAGE = 500
+_BOOKMARK = "events"
+_PRUNE_EVERY = timedelta(hours=1)
+
+
+class Sweep:
+    """Notifies again from the stored position on, so that a crash between write and notify loses nothing."""
+
+    def __init__(self, backend: Backend, events: EventStore, notify: Callable[..., Awaitable[list[UUID]]]) -> None:
+        self._backend = backend
+        self._events = events
+        self._notify = notify
+        self.loop = Loop("sweep", self._turn, backend.clock)
+
+    async def _turn(self) -> Turn:
+        return Turn(False, timedelta(0) if await self._page() == _PAGE else None)
+
+    async def catch_up(self) -> None:
+        """Deliver everything written so far."""
+        while await self._page():
+            pass
+
+    async def _page(self) -> int:
+        position = await self._backend.bookmark(_BOOKMARK)
+        page = await self._events.read(position, _PAGE)
+        if not page and position:
+            await self._start_over_if_reset(position)
+            return 0
+        reached = position
+        try:
+            for number, event in page:
+                await self._deliver(event)
+                reached = number
+        finally:
+            if reached != position:
+                await self._backend.bookmark(_BOOKMARK, position, reached)
+        return len(page)
+
+    async def _deliver(self, event: Event) -> None:
+        try:
+            await self._notify(event)
+        except LaneFull:
+            return  # recorded as rejected: it is decided (EVENT-4)
+
+    async def _start_over_if_reset(self, position: int) -> None:
+        """An event store that lives in memory begins again at 1 after a restart."""
+        if not await self._events.read(position - 1, 1):
+            await self._backend.bookmark(_BOOKMARK, position, 0)
+
+
+class Housekeeping:
+    """Prunes in small batches."""
+
+    def __init__(self, backend: Backend, retention: Retention) -> None:
+        self._backend = backend
+        self._retention = retention
+        self._clock = backend.clock
+        self._done_at: float | None = None
+        self.loop = Loop("housekeeping", self._turn, self._clock, poll=_PRUNE_EVERY)
+
+    async def _turn(self) -> Turn:
+        now = self._clock.monotonic()
+        if self._done_at is None or now - self._done_at >= _PRUNE_EVERY.total_seconds():
+            await self.prune()
+            self._done_at = now
+        return Turn(False, _PRUNE_EVERY - timedelta(seconds=now - (self._done_at or now)))
+
+    async def prune(self) -> int:
+        """Forget what retention says; how many entries it was."""
+        request = Prune(self._retention.runs, self._retention.age, self._retention.dead_letters)
+        total = 0
+        while pruned := await self._backend.prune(request):
+            total += pruned
+            if pruned < request.limit:
+                break
+        return total
