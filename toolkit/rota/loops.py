@@ -104,6 +104,8 @@ class Loop:
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8 …: an outage must not flood the log
             log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type(error).__name__)
+        if self.failures == 1:
+            return Turn(True, timedelta(0))  # a single failure is repeated at once: a late tick would be a misfire
         state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
         state.attempt_number = min(self.failures, 20)
         return Turn(False, min(timedelta(seconds=_REST_AFTER_ERROR(state)), self._error_rest))

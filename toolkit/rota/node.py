@@ -24,6 +24,7 @@ from rota.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
 from rota.executor import SUCCEEDED, HandBack, Held, missing_handler, perform
 from rota.lifecycle import Lost, Outcome, Stopped, TimedOut, decide, succeeded
 from rota.loops import Loop, Turn
+from rota.names import MAX_DURATION
 from rota.threads import Threads
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Node:
         self.on_timeout: Callable[[], None] = lambda: None  # told when an attempt with a deadline begins
         self._queues = queues
         self._running_in: dict[str, int] = {}
-        self._cancel_grace = cancel_grace.total_seconds()
+        self._cancel_grace = cancel_grace
+        self._empty = asyncio.Event()
         self._lease_seconds = lease.total_seconds()
         self._keep = keep
         self._ready: deque[Held] = deque()
@@ -282,7 +284,6 @@ class Node:
             self._calm(slot)
         if held.is_detached:
             return
-        self._free(held)
         if held.is_lost:
             self.held.pop(held, None)
         elif outcome is SUCCEEDED:
@@ -291,6 +292,7 @@ class Node:
             await self._hand_back([held])
         else:
             self._finish(held, decide(claim, outcome, self.store_now(), self.node_id))
+        self._free(held)
 
     def _finish(self, held: Held, settlement: Settlement) -> None:
         self._finished.append(settlement)
@@ -298,6 +300,8 @@ class Node:
 
     def _free(self, held: Held) -> None:
         self.running -= 1
+        if self._is_leaving and not self.running:
+            self._empty.set()
         if self._queues is not None:
             self._running_in[held.claim.queue] -= 1
 
@@ -341,7 +345,7 @@ class Node:
     def _cancel(self, held: Held) -> None:
         if held.has_ended or held.grace_until is not None:
             return
-        held.grace_until = self.clock.monotonic() + self._cancel_grace
+        held.grace_until = self.clock.monotonic() + self._cancel_grace.total_seconds()
         if held.slot is not None and held.slot.runner is not None and not held.is_threaded:
             held.slot.runner.cancel()
 
@@ -395,16 +399,26 @@ class Node:
     async def leave(self, drain_timeout: timedelta | None, hurry: asyncio.Event) -> None:
         """Stop claiming, drain, cancel, settle or hand back what ended, leave the rest to its lease (LEASE-5)."""
         self._is_leaving = True
-        await self._hand_back_unstarted()
-        await self._until_empty(None if drain_timeout is None else drain_timeout.total_seconds(), hurry)
+        activity = watch(self.clock, lambda: "a node that leaves")
+        before = current_activity.set(activity)  # a virtual clock waits for what follows a timeout
+        activity.begin()
+        try:
+            await self._hand_back_unstarted()
+            await self._until_empty(MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
+            self._cancel_all()
+            await self._until_empty(self._cancel_grace, hurry)
+            for held in [each for each in self.held if not each.has_ended]:
+                self.give_up(held)
+            await self.loop.stop()
+            await self._flush()
+        finally:
+            activity.end()
+            current_activity.reset(before)
+
+    def _cancel_all(self) -> None:
         for held in [each for each in self.held if not each.has_ended]:
             held.is_leaving = True
             self._cancel(held)
-        await self._until_empty(self._cancel_grace, hurry)
-        for held in [each for each in self.held if not each.has_ended]:
-            self.give_up(held)
-        await self.loop.stop()
-        await self._flush()
 
     async def _hand_back_unstarted(self) -> None:
         unstarted = list(self._ready)
@@ -414,22 +428,30 @@ class Node:
         if unstarted:
             await self._hand_back(unstarted)
 
-    async def _until_empty(self, seconds: float | None, hurry: asyncio.Event) -> None:
+    async def _until_empty(self, delta: timedelta, hurry: asyncio.Event) -> None:
         """Wait, on the node's clock, until no body runs; not for a virtual clock that nobody moves."""
-        began = self.clock.monotonic()
-        moved_at, seen = monotonic(), began
-        while self.running and not hurry.is_set():
-            now = self.clock.monotonic()
-            if seconds is not None and now - began >= seconds:
-                return
-            if now != seen:
-                moved_at, seen = monotonic(), now
-            if isinstance(self.clock, VirtualClock) and monotonic() - moved_at > _STILL:
-                return
-            await asyncio.sleep(0.005)
+        if not self.running:
+            return
+        self._empty.clear()
+        waits = {asyncio.ensure_future(each) for each in (self.clock.sleep(delta), self._empty.wait(), hurry.wait())}
+        still = _STILL if isinstance(self.clock, VirtualClock) else None
+        try:
+            while True:
+                before = self.clock.monotonic()
+                done, _ = await asyncio.wait(waits, timeout=still, return_when=asyncio.FIRST_COMPLETED)
+                if done or self.clock.monotonic() == before:
+                    break
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
         hurry.clear()
 
     async def _flush(self) -> None:
+        for _ in range(1000):
+            if not self.in_flight:
+                break
+            await asyncio.sleep(0.005)
         for _ in range(3):
             try:
                 if self._finished:

@@ -182,14 +182,14 @@ class Scheduler:
 
     async def _halt(self, parts: _Parts) -> None:
         """Stop everything without a word to the store."""
-        self._parts = None
-        self._is_entered = False
         parts.stop_waking()
         if isinstance(self._events, JobNotifyEventStore):
             self._events.detach(self.notify)
         for loop in parts.loops:
             await loop.stop()
         await parts.node.stop()
+        self._parts = None
+        self._is_entered = False
 
     async def abandon(self) -> None:
         """End as a killed process would: nothing is drained, settled or handed back. For tests of crashes."""

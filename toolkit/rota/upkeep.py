@@ -10,7 +10,7 @@ from rota.backend.port import Backend
 from rota.backend.types import Prune
 from rota.errors import LaneFull
 from rota.event import Event
-from rota.events import EventStore
+from rota.events import EventStore, JobNotifyEventStore
 from rota.loops import Loop, Turn
 from rota.run import Retention
 
@@ -37,26 +37,33 @@ class Sweep:
             pass
 
     async def _page(self) -> int:
-        position = await self._backend.bookmark(_BOOKMARK)
+        position = await self._move_over_delivered(await self._backend.bookmark(_BOOKMARK))
         page = await self._events.read(position, _PAGE)
-        if not page and position:
+        if page:
+            await self._deliver([event for _, event in page])
+            await self._move(position, page[-1][0])
+        elif position:
             await self._start_over_if_reset(position)
-            return 0
-        reached = position
-        try:
-            for number, event in page:
-                await self._deliver(event)
-                reached = number
-        finally:
-            if reached != position:
-                await self._backend.bookmark(_BOOKMARK, position, reached)
         return len(page)
 
-    async def _deliver(self, event: Event) -> None:
+    async def _deliver(self, events: list[Event]) -> None:
         try:
-            await self._notify(event)
+            await self._notify(*events)
         except LaneFull:
-            return  # recorded as rejected: it is decided (EVENT-4)
+            return  # recorded as rejected, the others were taken: they are decided (EVENT-4)
+
+    async def _move_over_delivered(self, position: int) -> int:
+        """What this process wrote and notified itself need not be read again."""
+        store = self._events
+        if not isinstance(store, JobNotifyEventStore) or store.delivered is None or store.delivered <= position:
+            return position
+        return await self._move(position, store.delivered)
+
+    async def _move(self, position: int, reached: int) -> int:
+        stored = await self._backend.bookmark(_BOOKMARK, position, reached)
+        if isinstance(self._events, JobNotifyEventStore):
+            self._events.delivered_up_to(stored)
+        return stored
 
     async def _start_over_if_reset(self, position: int) -> None:
         """An event store that lives in memory begins again at 1 after a restart."""

@@ -129,7 +129,7 @@ def _dump(unstructure: Callable[[Any], Any], value: Any, kind: Any) -> bytes:
     except ValueError:
         problem = "contains NaN, an infinite number, or itself"
     except Exception:
-        if type(value) is kind or not isinstance(kind, type):
+        if type(value) is kind or kind is Any or not isinstance(kind, type):
             problem = f"holds something that {type_name(kind)} does not allow, or that has no JSON form"
     raise ScheduleError("payload", problem)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, 
 from enum import Enum
 from functools import partial
 from types import GenericAlias
-from typing import Annotated, Any, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, NotRequired, Required, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 from cattrs import Converter
 from cattrs.cols import (
@@ -103,7 +103,10 @@ def _add_records(converter: Converter) -> None:
         is_class, lambda kind: _only(dict, converter.gen_structure_attrs_fromdict(kind), kind)
     )
     converter.register_structure_hook_factory(
-        is_typed_dict, lambda kind: _only(dict, converter.gen_structure_typeddict(kind), kind)
+        is_typed_dict, lambda kind: _only(dict, converter.gen_structure_typeddict(_resolved(kind)), kind)
+    )
+    converter.register_unstructure_hook_factory(
+        is_typed_dict, lambda kind: converter.gen_unstructure_typeddict(_resolved(kind))
     )
     converter.register_structure_hook_factory(
         is_namedtuple,
@@ -112,6 +115,20 @@ def _add_records(converter: Converter) -> None:
     converter.register_unstructure_hook_factory(
         is_namedtuple, lambda kind: namedtuple_dict_unstructure_factory(kind, converter)
     )
+
+
+def _resolved(kind: Any) -> Any:
+    """Python does not see NotRequired in annotations that are text: read them, and build the same TypedDict again."""
+    if get_origin(kind) is not None or getattr(kind, "__parameters__", ()):
+        return kind
+    fields: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        said = get_origin(hint)
+        is_required = said is Required if said in (Required, NotRequired) else name in kind.__required_keys__
+        plain = get_args(hint)[0] if said in (Required, NotRequired) else hint
+        fields[name] = Required[plain] if is_required else NotRequired[plain]
+    make: Any = TypedDict
+    return make(kind.__name__, fields)
 
 
 def _is_array(kind: Any) -> bool:

@@ -18,7 +18,7 @@ _FEW: Final = 6  # so many times of day are named one by one
 def sentence(fields: Fields, tz: str) -> str:
     """For instance: At 08:00 from Monday to Friday (Europe/Berlin)."""
     when, day = _time(fields), _day(fields)
-    is_daily = day == "every day" and (when.startswith("Every") or when.endswith("of every hour"))
+    is_daily = day == "every day" and (when.startswith("Every") or when.endswith(("of every hour", "of every minute")))
     return f"{when} ({tz})." if is_daily else f"{when} {day} ({tz})."
 
 

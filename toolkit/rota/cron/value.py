@@ -84,6 +84,7 @@ class Cron(_Compiled):
         overlap: Overlap = Overlap.SKIP,
     ) -> Cron:
         """The same in this machine's time zone, looked up now and kept by name (CRON-3)."""
+        _check("trigger.expression", expression, str, "a cron expression as text")
         return cls(expression, host_zone(), misfire, grace, overlap)
 
     @property

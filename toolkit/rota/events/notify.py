@@ -32,6 +32,16 @@ class JobNotifyEventStore:
         self._inner = inner
         self._on_error = on_error
         self._attached: tuple[Notify, ...] = ()
+        self._delivered = 0
+
+    @property
+    def delivered(self) -> int | None:
+        """Every event up to this position was notified; None while several schedulers share this store."""
+        return self._delivered if len(self._attached) == 1 else None
+
+    def delivered_up_to(self, position: int) -> None:
+        """The sweep has notified everything up to this position."""
+        self._delivered = max(self._delivered, position)
 
     def attach(self, notify: Notify) -> None:
         """A scheduler has started: tell it of events."""
@@ -45,21 +55,22 @@ class JobNotifyEventStore:
         """Store the events, then have the runs of the jobs they trigger stored."""
         events = stamped(events)
         position = await self._inner.write(*events)
-        if events and self._attached:
-            await self._notify(events)
+        if events and self._attached and await self._notify(events) and position - len(events) == self._delivered:
+            self._delivered = position
         return position
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """What the store below has."""
         return await self._inner.read(after, limit)
 
-    async def _notify(self, events: tuple[Event, ...]) -> None:
+    async def _notify(self, events: tuple[Event, ...]) -> bool:
         error = await self._attempt(events)
         if isinstance(error, LaneFull) and len(events) > 1:
             for event in events:  # one of them was refused: find out which; the others are known already (EVENT-3)
                 await self._report((event,), await self._attempt((event,)))
         else:
             await self._report(events, error)
+        return error is None
 
     async def _attempt(self, events: tuple[Event, ...]) -> Exception | None:
         """Through the first scheduler that takes them."""
