@@ -151,6 +151,7 @@ class Gate:
         self._open = threading.Event()
         self._waiters: list[_Waiter] = []
         self._held = 0
+        self._parked: list[Activity] = []  # those of held threads
 
     @property
     def waiting(self) -> int:
@@ -175,18 +176,24 @@ class Gate:
         self._held += 1
         try:
             if activity is not None:
-                loop.call_soon_threadsafe(activity.park)
+                loop.call_soon_threadsafe(self._park, activity)
             self._open.wait()
         finally:
             self._held -= 1
-            if activity is not None:
-                loop.call_soon_threadsafe(activity.unpark)
+
+    def _park(self, activity: Activity) -> None:
+        if not self._open.is_set():  # it may have been let through before the event loop heard of it
+            activity.park()
+            self._parked.append(activity)
 
     def open(self) -> None:
-        """Let everybody through, now and later."""
+        """Let everybody through, now and later; they are busy from this moment on."""
         self._open.set()
         for waiter in self._waiters:
             waiter.release()
+        parked, self._parked = self._parked, []
+        for activity in parked:
+            activity.unpark()
 
     def close(self) -> None:
         """Hold those who come from now on."""
