@@ -55,7 +55,8 @@ class Heartbeat:
             held.valid_until = max(held.valid_until, sent + node.lease.total_seconds())
         for ref, reason in renewal.stop:
             node.ask_to_stop(listed[ref.key, ref.token], reason)
-        if node.exchanges == exchanges and node.in_flight == 0:
+        # What a leaving node gave up is no stray: it is left to its lease, its body may still run (LEASE-5).
+        if node.exchanges == exchanges and node.in_flight == 0 and not node.is_leaving:
             await self._give_back_strays(renewal)
 
     def _lose(self, held: Held) -> None:

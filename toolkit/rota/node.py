@@ -114,6 +114,10 @@ class Node:
     def start(self) -> None:
         self.loop.start()
 
+    @property
+    def is_leaving(self) -> bool:
+        return self._is_leaving
+
     def wake(self) -> None:
         """Something may be claimable."""
         if not self._looks and not self._is_leaving:
