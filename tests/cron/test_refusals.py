@@ -1,0 +1,145 @@
+"""CRON-1 and CRON-10: what is refused, and that the error points at the character."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rota.cron import Cron
+from rota.errors import InvalidCron, ScheduleError
+
+# Expression, where the caret stands (as a second line), the field, and words of the reason.
+WRONG = [
+    ("22-2 * * * *", "   ^", "minute", "backwards"),
+    ("0 22-2 * * *", "     ^", "hour", "22-23,0-2"),
+    ("* * * nov-feb *", "          ^", "month", "11-12,1-2"),
+    ("* * * * fri-mon", "            ^", "day-of-week", "5-6,0-1"),
+    ("* * * * 7-1", "          ^", "day-of-week", "backwards"),
+    ("* * * * 6-0", "          ^", "day-of-week", "backwards"),
+    ("5/15 * * * *", " ^", "minute", "write 5-59/15"),
+    ("* MON/2 * * *", "  ^", "hour", "day-of-week name"),
+    ("/5 * * * *", "^", "minute", "needs * or a range"),
+    ("*/0 * * * *", "  ^", "minute", "step is 0"),
+    ("1-5/00 * * * *", "    ^", "minute", "step is 0"),
+    ("*/60 * * * *", "  ^", "minute", "wider than the field"),
+    ("* */24 * * *", "    ^", "hour", "wider than the field"),
+    ("* * */32 * *", "      ^", "day-of-month", "wider"),
+    ("* * * */13 *", "        ^", "month", "wider"),
+    ("* * * * */8", "          ^", "day-of-week", "wider"),
+    ("*/ * * * *", "  ^", "minute", "no number"),
+    ("*/-5 * * * *", "  ^", "minute", "'-'"),
+    ("*/MON * * * *", "  ^", "minute", "'M'"),
+    ("*/5/5 * * * *", "   ^", "minute", "'/'"),
+    ("? * * * *", "^", "minute", "write *"),
+    ("* * ? * *", "    ^", "day-of-month", "write *"),
+    ("* * L * *", "    ^", "day-of-month", "28-31"),
+    ("* * LW * *", "    ^", "day-of-month", "L is not supported"),
+    ("* * L-3 * *", "    ^", "day-of-month", "L is not supported"),
+    ("* * 15W * *", "      ^", "day-of-month", "W is not supported"),
+    ("* * * * 5L", "         ^", "day-of-week", "L is not supported"),
+    ("* * * * FRIL", "           ^", "day-of-week", "L is not supported"),
+    ("* * * * fri#2", "           ^", "day-of-week", "# is not supported"),
+    ("@reboot", "^", "expression", "trigger_once"),
+    ("@every 5m", "^", "expression", "*/5"),
+    ("@fortnightly", "^", "expression", "@weekly"),
+    ("@daily 5", "       ^", "expression", "nothing may follow"),
+    ("* * * * @daily", "        ^", "day-of-week", "stands alone"),
+    ("1,,2 * * * *", "  ^", "minute", "empty"),
+    ("1, * * * *", "  ^", "minute", "empty"),
+    (",1 * * * *", "^", "minute", "empty"),
+    ("1- * * * *", "  ^", "minute", "no end"),
+    ("-1 * * * *", "^", "minute", "'-'"),
+    ("1-2-3 * * * *", "   ^", "minute", "'-'"),
+    ("*5 * * * *", " ^", "minute", "'5'"),
+    ("*-5 * * * *", " ^", "minute", "'-'"),
+    ("1-* * * * *", "  ^", "minute", "'*'"),
+    ("1.5 * * * *", " ^", "minute", "'.'"),
+    ("+5 * * * *", "^", "minute", "'+'"),
+    ("60 * * * *", "^", "minute", "0 to 59"),
+    ("0,1,61 * * * *", "    ^", "minute", "0 to 59"),
+    ("1-60 * * * *", "  ^", "minute", "0 to 59"),
+    ("* 24 * * *", "  ^", "hour", "0 to 23"),
+    ("* * 0 * *", "    ^", "day-of-month", "1 to 31"),
+    ("* * 32 * *", "    ^", "day-of-month", "1 to 31"),
+    ("* * * 0 *", "      ^", "month", "1 to 12"),
+    ("* * * 13 *", "      ^", "month", "1 to 12"),
+    ("* * * * 8", "        ^", "day-of-week", "0 to 7"),
+    ("60 * * * * *", "^", "second", "0 to 59"),
+    ("9" * 5000 + " * * * *", "^", "minute", "out of range"),
+    ("*/" + "9" * 5000 + " * * * *", "  ^", "minute", "wider"),
+    ("mon * * * *", "^", "minute", "day-of-week name"),
+    ("* * * mon *", "      ^", "month", "day-of-week name"),
+    ("* * * * jan", "        ^", "day-of-week", "month name"),
+    ("* * * * monday", "        ^", "day-of-week", "write MON"),
+    ("* * * * xyz", "        ^", "day-of-week", "SUN, MON"),
+    ("H * * * *", "^", "minute", "takes numbers"),
+    ("٣ * * * *", "^", "minute", "'٣'"),
+    ("*/² * * * *", "  ^", "minute", "'²'"),
+    ("0 8 * * *\n", "         ^", "day-of-week", "\\n"),
+    ("0\u00a08 * * * *", " ^", "minute", "\\xa0"),
+    ("", "^", "expression", "empty"),
+    ("  \t ", "^", "expression", "empty"),
+    ("* * * *", "       ^", "expression", "4 given"),
+    ("* * * *   ", "       ^", "expression", "4 given"),
+    ("* * * * * * *", "            ^", "expression", "7 given"),
+    ("0 0 30 2 *", "    ^", "day-of-month", "never matches"),
+    ("0 0 31 4,6,9,11 *", "    ^", "day-of-month", "never matches"),
+    ("0 0 30-31 feb */2", "    ^", "day-of-month", "never matches"),
+    ("0 0 0 30 2 *", "      ^", "day-of-month", "never matches"),
+]
+
+
+@pytest.mark.parametrize(("expression", "caret", "part", "words"), WRONG, ids=[row[0][:20] for row in WRONG])
+def test_a_wrong_expression_is_refused_at_its_character(expression: str, caret: str, part: str, words: str) -> None:
+    with pytest.raises(InvalidCron) as caught:
+        Cron(expression)
+    error = caught.value
+    assert error.position == len(caret) - 1
+    assert error.part == part
+    assert words in error.reason
+    assert error.field == "trigger.expression"
+    assert error.expression == expression
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("*/59 * * * *", "* */23 * * *", "* * */31 * *", "* * * */12 *", "* * * * */7", "0-10/59 * * * *"),
+        *("5-5 * * * *", "05 008 * * *", "*,5 * * * *", "*/20,5 * * * *", "1-5/2,7 * * * *", "0 0 31 2 1-5"),
+        *("0 0 29 2 *", "0 0 29,30 2 *", "0 0 31 1,2 *", "59 59 23 31 12 7", "* * * JAN,mar-Jun *", "0 0 30 2 0-6"),
+    ],
+)
+def test_a_right_expression_is_taken(expression: str) -> None:
+    assert Cron(expression).expression == expression
+
+
+@pytest.mark.parametrize("expression", ["0 8 * * *", "0,30 8-17 1,15 1-6 1-5", "5 4 * * 0", "00 08 * * *"])
+def test_posix_takes_numbers_lists_ranges_and_stars(expression: str) -> None:
+    assert Cron.posix(expression) == Cron(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "position"),
+    [
+        *(("*/5 * * * *", 1), ("0-30/5 * * * *", 4), ("0 8 * jan *", 6), ("0 8 * * MON", 8), ("@daily", 0)),
+        *(("0 8 * * 7", 8), ("0 8 * * 5-7", 10), ("0 8 * * 1,07", 10), ("*,5 * * * *", 0), ("0 0 8 * * *", 10)),
+        *(("0 8 * *", 7), ("61 * * * *", 0), ("0 8 ? * *", 4), ("9-5 * * * *", 2)),
+    ],
+)
+def test_posix_refuses_everything_else(expression: str, position: int) -> None:
+    with pytest.raises(InvalidCron) as caught:
+        Cron.posix(expression)
+    assert caught.value.position == position
+
+
+def test_seventeen_is_not_taken_for_a_seven_in_posix() -> None:
+    assert Cron.posix("17 7 17 7 *") == Cron("17 7 17 7 *")
+
+
+@pytest.mark.parametrize("expression", [None, 5, b"* * * * *", ["*"], object()])
+def test_an_expression_that_is_not_text_is_refused_by_field(expression: Any) -> None:
+    for make in (Cron, Cron.posix, Cron.local):
+        with pytest.raises(ScheduleError) as caught:
+            make(expression)
+        assert caught.value.field == "trigger.expression"
