@@ -1,0 +1,36 @@
+"""Short ways to read what a scheduler says about its runs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from rota.api import JobScheduler
+from rota.names import DEFAULT_SCOPE
+from rota.run import JobRun, JobStatus
+
+# Renewals are due at a third of the lease: with a long one, days pass without a heartbeat every ten seconds.
+LONG_LEASE = timedelta(days=2)
+
+
+async def runs_of(node: JobScheduler, job_id: str = "job", *, scope_id: str = DEFAULT_SCOPE) -> list[JobRun]:
+    """All runs of a job, the first triggered first."""
+    return (await node.get_run_history(job_id, scope_id=scope_id, limit=1000))[::-1]
+
+
+async def dues(node: JobScheduler, job_id: str = "job", *, scope_id: str = DEFAULT_SCOPE) -> list[datetime | None]:
+    """The due instants of a job's runs, the first triggered first."""
+    return [run.due for run in await runs_of(node, job_id, scope_id=scope_id)]
+
+
+async def only_run(node: JobScheduler, job_id: str = "job", *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
+    """The run of a job that has exactly one."""
+    runs = await runs_of(node, job_id, scope_id=scope_id)
+    assert len(runs) == 1, f"{job_id!r} has {len(runs)} runs instead of one: {runs}"
+    return runs[0]
+
+
+async def status_of(node: JobScheduler, job_id: str = "job", *, scope_id: str = DEFAULT_SCOPE) -> JobStatus:
+    """The status of a job that exists."""
+    status = await node.status(job_id, scope_id=scope_id)
+    assert status is not None, f"there is no job {job_id!r}"
+    return status
