@@ -236,7 +236,7 @@ class Scheduler:
         parts = self._open()
         self._check(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
-            await parts.sweep.catch_up()  # events written before the job make no run (EVENT-5)
+            await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
