@@ -15,6 +15,7 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 
 log = logging.getLogger("rota")
 
+_AT_ONCE = 2
 _REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
 
 
@@ -86,7 +87,7 @@ class Loop:
 
     async def _take_turn(self) -> Turn:
         try:
-            turn = await self._turn()
+            turn = await self._persevere()
         except asyncio.CancelledError:
             raise
         except (StoreUnavailable, OutcomeUnknown) as error:
@@ -99,6 +100,15 @@ class Loop:
             log.info("%s goes on after %d failures", self.name, self.failures)
             self.failures = 0
         return turn
+
+    async def _persevere(self) -> Turn:
+        """A call that failed once mostly succeeds at once: only a store that is away is worth a rest."""
+        for _ in range(_AT_ONCE):
+            try:
+                return await self._turn()
+            except (StoreUnavailable, OutcomeUnknown):
+                continue
+        return await self._turn()
 
     def _failed(self, error: Exception, what: str) -> Turn:
         self.failures += 1

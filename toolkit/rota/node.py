@@ -102,6 +102,8 @@ class Node:
         self._idle: list[Slot] = []
         self._slots: set[Slot] = set()
         self._looks = False
+        self._number = 0
+        self._unanswered: ClaimRequest | None = None
         self._is_claiming = False
         self._is_cut_off = False
         self._is_leaving = False
@@ -204,19 +206,23 @@ class Node:
                 claimed = await self.backend.claim(request)
         except BaseException:
             self._finished, self._finished_held = batch + self._finished, held + self._finished_held
+            self._unanswered = request or self._unanswered
             raise
         finally:
             self.in_flight -= 1
             if request is not None:
-                self._is_claiming = False
+                self._number = 0
+        self._unanswered: ClaimRequest | None = None
+        self._is_claiming = False
         self._is_cut_off = False
+        if request is not None:
+            self._unanswered = None
         if claimed is None:
             self._looks = not self._is_leaving  # another exchange is claiming: look again after it
             return True
         self._take(claimed, sent + self._lease_seconds)
-        if claimed.expired:
-            await self._rescue(claimed.expired)
-        return bool(batch or claimed.claims or claimed.expired)
+        rescued = bool(claimed.expired) and await self._rescue(claimed.expired)
+        return bool(batch or claimed.claims or rescued)
 
     def _request(self) -> ClaimRequest | None:
         if self._is_leaving or self._is_claiming or self.capacity == 0:
@@ -224,7 +230,12 @@ class Node:
         free = None
         if self._queues is not None:
             free = {queue: slots - self._running_in.get(queue, 0) for queue, slots in self._queues.items()}
-        return ClaimRequest(self.node_id, self.handlers.names(), self.capacity - self.running, self.lease, free)
+        if self._unanswered is not None:
+            return self._unanswered  # it may have been carried out: only the same request again tells
+        self._number += 1
+        return ClaimRequest(
+            self.node_id, self.handlers.names(), self.capacity - self.running, self.lease, free, self._number
+        )
 
     def _take(self, claimed: Claimed, valid_until: float) -> None:
         self._store_ahead = claimed.now - self.clock.now()
@@ -250,16 +261,17 @@ class Node:
                             settlement.run_id, settlement.key.job_id)  # fmt: skip
         self.on_facts()
 
-    async def _rescue(self, expired: Sequence[Claim]) -> None:
+    async def _rescue(self, expired: Sequence[Claim]) -> bool:
         """Settle what its holder lost, unless that is this very node and it is still at it (LEASE-3)."""
         mine = {(held.claim.key, held.claim.token) for held in self.held}
         lost = [claim for claim in expired if (claim.key, claim.token) not in mine]
-        if lost:
-            now = self.store_now()
-            batch = [decide(claim, Lost(), now, self.node_id) for claim in lost]
-            await self.backend.settle(batch, keep=self._keep)
-            self._looks = True
-            self.on_facts()
+        if not lost:
+            return False
+        now = self.store_now()
+        await self.backend.settle([decide(claim, Lost(), now, self.node_id) for claim in lost], keep=self._keep)
+        self._looks = True
+        self.on_facts()
+        return True
 
     async def rescue(self) -> None:
         """Look for expired leases now; a tick waits for it (CRON-8)."""

@@ -262,12 +262,8 @@ class Scheduler:
     async def unschedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Remove a job and cancel what waits of it; a running attempt may finish (REG-4)."""
         self._open()
-        key = _key(scope_id, job_id)
-        try:
-            return await self._backend.remove(key)
-        except STORE_ERRORS as error:
-            removed: bool = await self._again(error, self._backend.remove, key)
-            return removed or isinstance(error, OutcomeUnknown)  # the first try may have been the one that did it
+        removed: bool = await self._call(self._backend.remove, _key(scope_id, job_id), new_run_id())
+        return removed
 
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None:
         """The stored definition, without its key."""
@@ -427,12 +423,7 @@ class Scheduler:
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
         parts = self._open()
-        _uuid(run_id)
-        try:
-            cancelled = await self._backend.cancel(run_id, scope_id, "cancelled")
-        except STORE_ERRORS as error:
-            again: bool = await self._again(error, self._backend.cancel, run_id, scope_id, "cancelled")
-            cancelled = again or isinstance(error, OutcomeUnknown)
+        cancelled: bool = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
         if cancelled and any(held.claim.run_id == run_id for held in parts.node.held):
             parts.heartbeat.renew_soon()
         return cancelled
@@ -457,7 +448,7 @@ class Scheduler:
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""
         self._open()
-        discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id)
+        discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
         return discarded
 
     # --- more ---

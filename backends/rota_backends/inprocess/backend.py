@@ -158,10 +158,10 @@ class InProcessBackend(Backend):
         self._refresh(lane, now)
         self._wake()
 
-    async def remove(self, key: JobKey) -> bool:
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
         lane = self._lanes.get(key)
         if lane is None or lane.definition is None:
-            return False
+            return lane is not None and lane.last_request == request_id
         now = self.clock.now()
         self._subscriptions.drop(lane, lane.definition)
         self._agenda.plan(lane, None)
@@ -173,6 +173,7 @@ class InProcessBackend(Backend):
         lane.waiting = lane.delayed = lane.bucket = lane.definition = lane.paused = lane.owner = None
         lane.gone = 0
         lane.revision += 1
+        lane.last_request = request_id
         return True
 
     async def pause(self, change: PauseChange) -> bool:
@@ -374,6 +375,8 @@ class InProcessBackend(Backend):
     def _claim(self, request: ClaimRequest, now: datetime) -> Claimed:
         for lane in self._ready.due(now):
             self._ready.refresh(lane, now)
+        if request.number and self._nodes.is_repeat(request.node_id, request.number):
+            return Claimed(now, self._claimed_before(request), self._expired(now), self._next_claimable())
         handlers = request.handlers
         live: frozenset[str] | None = None
 
@@ -390,6 +393,13 @@ class InProcessBackend(Backend):
         ]
         return Claimed(now, claims, self._expired(now), self._next_claimable())
 
+    def _claimed_before(self, request: ClaimRequest) -> list[Claim]:
+        return [
+            self._as_claim(lane, lane.head, lane.head.definition.handler_name not in request.handlers)
+            for lane in self._leased
+            if lane.head is not None and (lane.node_id, lane.claim_number) == (request.node_id, request.number)
+        ]
+
     def _hand_over(self, lane: Lane, request: ClaimRequest, now: datetime) -> Claim:
         run = lane.head
         if run is None:
@@ -405,6 +415,7 @@ class InProcessBackend(Backend):
         lane.leased = True
         lane.lease_until = until = now + request.lease
         lane.node_id = request.node_id
+        lane.claim_number = request.number
         lane.last_attempt_at = now
         self._leased[lane] = None
         if self._leases_hold_until is None or until < self._leases_hold_until:
@@ -583,10 +594,13 @@ class InProcessBackend(Backend):
         if lane.definition is not None:
             self._ready.refresh(lane, now)
 
-    async def cancel(self, run_id: UUID, scope_id: str, reason: str) -> bool:
+    async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
         run = self._runs.get(run_id.int)
-        if run is None or run.lane.key.scope_id != scope_id or run.state.is_final:
+        if run is None or run.lane.key.scope_id != scope_id:
             return False
+        if run.state.is_final:
+            return run.ended_by == request_id
+        run.ended_by = request_id
         if run.state is RunState.RUNNING:
             run.stop = run.stop or reason
             return True
@@ -634,10 +648,13 @@ class InProcessBackend(Backend):
             letters = [run for run in letters if _letter_order(run) > _letter_order(last)]
         return [run.view() for run in sorted(letters, key=_letter_order)[: query.limit]]
 
-    async def discard(self, run_id: UUID, scope_id: str) -> bool:
-        letter = self._letters.get(run_id.int)
+    async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
+        letter = self._runs.get(run_id.int)
         if letter is None or letter.lane.key.scope_id != scope_id:
             return False
+        if not letter.is_letter:
+            return letter.ended_by == request_id
+        letter.ended_by = request_id
         self._unletter(letter)
         return True
 

@@ -131,12 +131,21 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
+        self._numbers: dict[str, int] = {}
+
+    def is_repeat(self, node_id: str, number: int) -> bool:
+        """Whether this node made this request already; remembers it if not."""
+        if self._numbers.get(node_id) == number:
+            return True
+        self._numbers[node_id] = number
+        return False
 
     def seen(self, node: NodeInfo, now: datetime) -> None:
         self._nodes[node.node_id] = evolve(node, seen_at=now)
 
     def gone(self, node_id: str) -> None:
         self._nodes.pop(node_id, None)
+        self._numbers.pop(node_id, None)
 
     def alive(self, now: datetime) -> tuple[NodeInfo, ...]:
         return tuple(node for node in self._nodes.values() if node.seen_at is not None and now < node.seen_at + node.lease)
@@ -147,6 +156,7 @@ class Nodes:
     def forget(self, now: datetime) -> None:
         alive = {node.node_id for node in self.alive(now)}
         self._nodes = {node_id: node for node_id, node in self._nodes.items() if node_id in alive}
+        self._numbers = {node_id: number for node_id, number in self._numbers.items() if node_id in alive}
 
 
 class Outbox:

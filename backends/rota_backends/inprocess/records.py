@@ -22,7 +22,7 @@ class Run:
     """One run. `removed`: its job is gone; `stop`: somebody asked it to stop."""
 
     __slots__ = (
-        "attempt", "attempts", "cause", "covers", "definition", "depth", "due", "ended_at", "error", "event",
+        "attempt", "attempts", "cause", "covers", "definition", "depth", "due", "ended_at", "ended_by", "error", "event",
         "first_started_at", "is_letter", "lane", "missed_count", "payload", "queued_at", "reason", "records", "removed",
         "replay_of", "replayed_by", "run_id", "seq", "start_at", "started_at", "state", "stop",
     )  # fmt: skip
@@ -56,6 +56,7 @@ class Run:
         self.records: int | None = None
         self.stop: str | None = None
         self.removed = False
+        self.ended_by: UUID | None = None  # the request that cancelled or discarded it
         self.is_letter = False
 
     def end(self, state: RunState, now: datetime, reason: str | None) -> None:
@@ -101,7 +102,7 @@ class Lane:
     """A job's place in the store: it outlives the job, with its token, its mark and its history."""
 
     __slots__ = (
-        "bucket", "decided", "decisions", "definition", "delayed", "fired_since", "gone", "head", "history", "key",
+        "bucket", "claim_number", "decided", "decisions", "definition", "delayed", "fired_since", "gone", "head", "history", "key",
         "last_attempt_at", "last_failure_at", "last_request", "last_success_at", "lease_until", "leased", "letters",
         "next_due", "node_id", "order", "owner", "paused", "ready_seq", "revision", "settled", "timer_at",
         "token", "waiting",
@@ -128,6 +129,7 @@ class Lane:
         self.token = 0
         self.lease_until: datetime | None = None
         self.node_id: str | None = None
+        self.claim_number = 0
         self.settled: tuple[int, str] | None = None
         self.bucket: object = None
         self.ready_seq = 0

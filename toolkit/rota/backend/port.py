@@ -107,11 +107,11 @@ class Backend(ABC):
         priority follow the new one. A paused job stays paused. A repeat (same request_id) gives the first answer."""
 
     @abstractmethod
-    async def remove(self, key: JobKey) -> bool:
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
         """Remove the job and cancel its queued and retrying runs with reason `unscheduled` (REG-4).
 
         A leased run goes on, but is never retried. Mark, keys, revision, tokens and history stay. No claim of the job
-        succeeds after it returned. False where there is no such job."""
+        succeeds after it returned. False where there is no such job; a repeat (same request_id) gives the first answer."""
 
     @abstractmethod
     async def pause(self, change: PauseChange) -> bool:
@@ -163,7 +163,8 @@ class Backend(ABC):
         is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in one step:
         token + 1 (strictly increasing per job, across removal too), attempt + 1, lease, node, started_at, the job's
         last_attempt_at, the TRIGGERED fact. Heads whose handler is not in `handlers` are left alone, unless no live node
-        has it: then `handler_is_missing`. Expired leases are not taken over but listed, up to 100: the caller settles them
+        has it: then `handler_is_missing`. A repeat (same node and number) hands over nothing new: it gives the claims of
+        that number that still hold. Expired leases are not taken over but listed, up to 100: the caller settles them
         with `only_if_expired`."""
 
     @abstractmethod
@@ -189,9 +190,9 @@ class Backend(ABC):
         that is gone after this call."""
 
     @abstractmethod
-    async def cancel(self, run_id: UUID, scope_id: str, reason: str) -> bool:
+    async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
         """A run that has not started, or waits for a retry, becomes CANCELLED; a leased one is marked, and `renew` tells its
-        node. False for a final or unknown run (CANCEL-1)."""
+        node. False for a final or unknown run (CANCEL-1); a repeat (same request_id) gives the first answer."""
 
     # --- reading and cleaning ---
 
@@ -200,8 +201,9 @@ class Backend(ABC):
         """See `RunQuery` (HIST-1). Unfinished runs are part of the history."""
 
     @abstractmethod
-    async def discard(self, run_id: UUID, scope_id: str) -> bool:
-        """Take a dead letter out of the list; the run stays in history as DEAD (RETRY-5)."""
+    async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
+        """Take a dead letter out of the list; the run stays in history as DEAD (RETRY-5). False where there is no such
+        letter; a repeat (same request_id) gives the first answer."""
 
     @abstractmethod
     async def decisions(self, key: JobKey, *, limit: int = 100) -> list[Decision]:

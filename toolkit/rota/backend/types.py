@@ -214,13 +214,17 @@ class EventRef:
 
 @define(eq=False)
 class ClaimRequest:
-    """`queues` gives free slots per queue; None means all queues share `limit`."""
+    """`queues` gives free slots per queue; None means all queues share `limit`.
+
+    `number` increases with every request of a node; the same number again is a repeat (0 is never one).
+    """
 
     node_id: str
     handlers: frozenset[str]
     limit: int
     lease: timedelta
     queues: Mapping[str, int] | None = None
+    number: int = 0
 
 
 @define(eq=False)
