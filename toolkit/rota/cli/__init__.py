@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from rota.cli.contract import contract_command
 from rota.cli.cron import explain_command, next_command
+from rota.cli.demo import demo_command
 from rota.cli.shell import Commands
 from rota.cli.version import version_command
 
@@ -13,10 +15,12 @@ from rota.cli.version import version_command
 def main() -> None:
     """Rota: typed background jobs for asyncio.
 
-    Look at cron expressions before you schedule them, and see what the installed version can do.
+    Watch jobs at work, look at cron expressions before you schedule them, and hold a backend to the contract.
     """
 
 
+main.add_command(contract_command)
+main.add_command(demo_command)
 main.add_command(explain_command)
 main.add_command(next_command)
 main.add_command(version_command)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rota.cli import main
+
+ROTA = Path(sys.executable).with_name("rota")
+
+
+@pytest.fixture(scope="module")
+def played() -> list[str]:
+    result = CliRunner().invoke(main, ["demo", "--seconds", "0"])
+    assert result.exit_code == 0, result.output
+    return result.output.splitlines()
+
+
+def events_of(played: list[str], job_id: str) -> list[str]:
+    told = re.compile(rf"\d\d:\d\d:\d\d  Job(\w+) {re.escape(job_id)}")
+    return [found[1] for line in played if (found := told.fullmatch(line))]
+
+
+def test_the_failing_job_retries_becomes_a_dead_letter_and_is_replayed(played: list[str]) -> None:
+    failures = ["Triggered", "Failed"] * 3
+    assert events_of(played, "charge-cards") == ["Registered", *failures, "DeadLettered", "Triggered", "Succeeded"]
+    assert any("admins told: charge-cards is a dead letter after 3 attempts" in line for line in played)
+
+
+def test_the_overlapping_job_has_its_skips_on_record(played: list[str]) -> None:
+    assert any("decided: inventory-sync 11:54-11:56 (2) skipped" in line for line in played)
+
+
+def test_the_paused_job_does_not_start_between_pause_and_resume(played: list[str]) -> None:
+    paused, resumed = (
+        next(n for n, line in enumerate(played) if f"newsletter is {word}" in line) for word in ("paused", "resumed")
+    )
+    assert "Triggered" not in events_of(played[paused:resumed], "newsletter")
+    assert "Triggered" in events_of(played[resumed:], "newsletter")
+    assert any("decided: newsletter 11:57-12:03 (3) paused: template under review" in line for line in played)
+
+
+def test_jobs_that_collide_at_the_full_hour_wait_for_a_slot_the_urgent_one_first(played: list[str]) -> None:
+    starts = [line for line in played if "JobTriggered hourly-" in line]
+    assert starts[0] == "12:00:00  JobTriggered hourly-report"
+    assert len(starts) == 4
+    assert starts[-1].startswith("12:03:00")
+
+
+def test_jobs_run_on_events_of_the_application_and_of_other_jobs(played: list[str]) -> None:
+    assert events_of(played, "search-index") == ["Registered", *["Triggered", "Succeeded"] * 3]
+    assert events_of(played, "page-on-call") == ["Registered", "Triggered", "Succeeded"]
+
+
+def test_a_terminal_gets_the_live_picture() -> None:
+    code, output = in_a_terminal([str(ROTA), "demo", "--seconds", "0"])
+    assert code == 0
+    assert "lifecycle events" in output
+    assert "recent runs" in output
+    assert "template under review" in output
+
+
+def test_without_rich_a_terminal_gets_lines_and_the_way_to_the_picture() -> None:
+    hidden = "import sys; sys.modules['rich'] = None; from rota.cli import main; main(['demo', '--seconds', '0'])"
+    code, output = in_a_terminal([sys.executable, "-c", hidden])
+    assert code == 0
+    assert 'pip install "rota[cli]"' in output
+    assert "JobDeadLettered charge-cards" in output
+
+
+def in_a_terminal(command: list[str]) -> tuple[int, str]:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    output = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            output += chunk
+    except OSError:  # Linux says so when the other side has closed it
+        pass
+    os.close(ours)
+    return process.wait(60), output.decode()
+
+
+def test_ctrl_c_ends_it_cleanly() -> None:
+    process = subprocess.Popen(
+        [ROTA, "demo", "--plain", "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # it is under way
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert output.decode().splitlines()[-1] == "stopped"
+    assert errors == b""
