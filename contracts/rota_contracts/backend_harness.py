@@ -63,6 +63,9 @@ class BackendHarness:
         self._clock: VirtualClock | None = VirtualClock(start) if virtual else None
         self._again = reopen or make_backend
         self._backend = make_backend(self._clock)
+        self.capabilities: Capability = self._backend.capabilities
+        self.resolution: timedelta = self._backend.resolution
+        self.max_payload: int = self._backend.max_payload
         self._separate = separate
         self._lies = lies
         self._weather = Weather(lies=None if lies is None else Random(lies))
@@ -70,18 +73,6 @@ class BackendHarness:
         self._slack = slack
         self._is_held_open = False
         self._nodes: list[_Node] = []
-
-    @property
-    def capabilities(self) -> Capability:
-        return self._backend.capabilities
-
-    @property
-    def resolution(self) -> timedelta:
-        return self._backend.resolution
-
-    @property
-    def max_payload(self) -> int:
-        return self._backend.max_payload
 
     @property
     def backend(self) -> Backend:

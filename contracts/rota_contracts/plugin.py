@@ -38,12 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
 # --- collecting: each clause's item carries what the verdict needs, through pytest-xdist too ---
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the items that are clauses."""
+    """Mark the items that are clauses; `-k KEY-1` chooses those of a rule."""
     for item in items:
         clause = _clause_of(item)
         if clause is not None and isinstance(item, pytest.Function):
             item.user_properties.append((_PROPERTY, _identity(item, clause)))
+            item.extra_keyword_matches.update((clause.rule, clause.id, clause.level.value))
 
 
 def _clause_of(item: pytest.Item) -> Clause | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rota.errors import MissingExtra
 
@@ -31,13 +32,22 @@ def main(spec: str, args: list[str]) -> int:
     return code or (0 if observer.is_fine else 1)
 
 
+def resolve(spec: str) -> Any:
+    """What `package.module:name` stands for."""
+    module, _, name = spec.partition(":")
+    if not module or not name:
+        raise ValueError(f"{spec!r} is not of the form package.module:name")
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
 def _check(spec: str) -> None:
     # The harness is named as seen from here, which is not on the path of an installed command.
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    from rota_contracts.subject import resolve
-
     if not callable(resolve(spec)):
         raise TypeError(f"{spec} is not callable: name a class or function that makes a Harness")
 
@@ -46,8 +56,8 @@ def _arguments(spec: str) -> list[str]:
     # The project's own pytest settings are for its own tests.
     subject = Path(__file__).with_name("subject.py")
     return [
-        str(subject), "-p", _PLUGIN, "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={subject.parent}",
-        f"--rota-harness={spec}",
+        str(subject), "-p", _PLUGIN, "-p", "no:cacheprovider", "-p", "no:asyncio",
+        "-c", os.devnull, f"--rootdir={subject.parent}", f"--rota-harness={spec}",
     ]  # fmt: skip
 
 

@@ -289,7 +289,12 @@ class Scene:
     ) -> list[Event]:
         """The lifecycle events of a job (of all jobs) in order; told twice counts once unless `repeats` (HIST-3)."""
         found = [event for _, event in await self._all_events() if _is_about(event, job_id, scope_id)]
-        return found if repeats else list({event.event_id: event for event in reversed(found)}.values())[::-1]
+        if repeats:
+            return found
+        first: dict[str, Event] = {}
+        for event in found:
+            first.setdefault(event.event_id, event)
+        return list(first.values())
 
     async def event_types(self, job_id: str | None = None, *, scope_id: str | None = DEFAULT_SCOPE) -> list[str]:
         """`["JobRegistered", "JobTriggered", ...]`."""

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from rota_contracts.contract import SchedulerContract
 from rota_contracts.harness import Harness
-
-
-def resolve(spec: str) -> Any:
-    """What `package.module:name` stands for."""
-    module, _, name = spec.partition(":")
-    if not module or not name:
-        raise ValueError(f"{spec!r} is not of the form package.module:name")
-    found: Any = import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+from rota_contracts.runner import resolve
 
 
 class TestSubject(SchedulerContract):

@@ -87,7 +87,15 @@ def test_a_failure_outweighs_what_did_not_run(bench: Bench) -> None:
     assert _verdict(bench.run(harness="ToyHarness(breaks='nodes')")) == "NOT CONFORMANT"
 
 
-@pytest.mark.parametrize("partial", [("-k", "agree"), ("test_toy.py::TestToy::test_two_nodes_agree",)])
+@pytest.mark.parametrize(
+    "partial",
+    [
+        ("-k", "agree"),
+        ("-k", "TOY-5"),
+        ("-k", "TOY-2/test_two_nodes_talk"),
+        ("test_toy.py::TestToy::test_a_node_opens",),
+    ],
+)
 def test_a_partial_run_has_no_verdict(bench: Bench, partial: tuple[str, ...]) -> None:
     result = bench.run(*partial)
     assert _verdict(result) is None
