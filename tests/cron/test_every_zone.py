@@ -76,7 +76,7 @@ def backwards(cron: Cron, end: datetime, count: int) -> list[datetime]:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_five_fields_fire_as_the_scan_says(zone: str, data: st.DataObject) -> None:
     change = data.draw(st.sampled_from(interesting(zone)))
@@ -84,7 +84,7 @@ def test_five_fields_fire_as_the_scan_says(zone: str, data: st.DataObject) -> No
     agree(written, zone, around(zone, change, 4 * HOUR, step_for(change)))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_six_fields_fire_as_the_scan_says(data: st.DataObject) -> None:
     zone = data.draw(st.sampled_from(ZONES))
@@ -97,7 +97,7 @@ def test_six_fields_fire_as_the_scan_says(data: st.DataObject) -> None:
     ("zone", "year"),
     [("Pacific/Apia", 2011), ("Pacific/Kwajalein", 1993), ("Pacific/Kwajalein", 1969), ("Pacific/Enderbury", 1994)],
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(written=expressions(any_day=True))
 def test_a_day_left_out_or_repeated_is_as_the_scan_says(zone: str, year: int, written: Written) -> None:
     change = next(one for one in listed_changes(zone) if second_of(year) < one.at < second_of(year + 1))

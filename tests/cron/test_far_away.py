@@ -45,7 +45,7 @@ def test_before_the_first_occurrence_there_is_a_clear_error(expression: str, zon
             cron.previous_before(first)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
     written=st.one_of(expressions(any_day=True), expressions(any_day=True, seconds=True)),
     zone=st.sampled_from(ZONES),

@@ -151,6 +151,8 @@ def _macro(pieces: list[Span]) -> str:
 
 
 def _field(span: Span, kind: Kind) -> Field:
+    if span.text == "*":
+        return Field("*", 0x7F if kind is WEEKDAY else (2 << kind.high) - (1 << kind.low))
     mask = 0
     start = 0
     for text in span.text.split(","):

@@ -160,7 +160,7 @@ def zone_named(key: str) -> Zone:
     try:
         return Zone(ZoneInfo(key))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ScheduleError("trigger.tz", f"there is no time zone {key!r}{_suggestion(key)}") from None
+        raise ScheduleError("trigger.tz", f"there is no time zone {key[:80]!r}{_suggestion(key)}") from None
 
 
 def _suggestion(key: str) -> str:
