@@ -119,7 +119,7 @@ def _add_records(converter: Converter) -> None:
 
 def _resolved(kind: Any) -> Any:
     """Python does not see NotRequired in annotations that are text: read them, and build the same TypedDict again."""
-    if get_origin(kind) is not None or getattr(kind, "__parameters__", ()):
+    if get_origin(kind) is not None or hasattr(kind, "__parameters__"):
         return kind
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
