@@ -9,7 +9,7 @@ from typing import Self
 from uuid import UUID, uuid4
 
 from rota.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
-from rota.errors import RotaError, ScheduleError
+from rota.errors import NotOpen, ScheduleError
 from rota.event import Event
 from rota.health import Check, Health, HealthReport
 from rota.names import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
@@ -28,6 +28,8 @@ class NoScheduler:
         self._is_entered = False
 
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
+        if not isinstance(definition, JobDefinition):
+            raise ScheduleError("definition", f"must be a JobDefinition, not {type(definition).__name__}")
         self._ignore("schedule", definition.scope_id, definition.job_id)
         return ScheduleOutcome.UNCHANGED
 
@@ -83,6 +85,7 @@ class NoScheduler:
         return []
 
     async def pause(self, job_id: str, *, reason: str, scope_id: str = DEFAULT_SCOPE) -> None:
+        check_name("reason", reason)
         self._ignore("pause", scope_id, job_id)
 
     async def resume(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> None:
@@ -114,7 +117,7 @@ class NoScheduler:
 
     async def __aenter__(self) -> Self:
         if self._is_entered:
-            raise RotaError("this scheduler is entered already")
+            raise NotOpen("this scheduler is entered already")
         self._is_entered = True
         log.info("jobs are disabled in this process")
         return self
@@ -133,4 +136,4 @@ class NoScheduler:
 
     def _check_entered(self) -> None:
         if not self._is_entered:
-            raise RotaError("use the scheduler inside `async with`")
+            raise NotOpen("use the scheduler inside `async with`")

@@ -99,7 +99,8 @@ class JobNotifyEventStore:
 
     async def _tell(self, event: Event, error: Exception) -> None:
         if self._on_error is None:
-            log.warning("%s %s is stored, but its jobs were not notified (%s)", event.event_type, event.event_id, error)
+            reason = type(error).__name__  # its text may hold what no log should (OPS-3)
+            log.warning("%s %s is stored, but not notified yet: %s", event.event_type, event.event_id, reason)
             return
         answer = self._on_error(event, error)
         if inspect.isawaitable(answer):
