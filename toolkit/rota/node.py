@@ -211,9 +211,7 @@ class Node:
         finally:
             self.in_flight -= 1
             if request is not None:
-                self._number = 0
-        self._unanswered: ClaimRequest | None = None
-        self._is_claiming = False
+                self._is_claiming = False
         self._is_cut_off = False
         if request is not None:
             self._unanswered = None
