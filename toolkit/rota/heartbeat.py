@@ -92,5 +92,7 @@ class Heartbeat:
             return None  # a virtual clock asks every node at every instant before anything else
         ends = [self._interval - (now - (self._renewed_at or now))]
         for held in node.held:
-            ends += [end - now for end in (held.grace_until or held.deadline,) if end is not None]
+            end = held.grace_until or held.deadline
+            if end is not None and not held.has_ended and not held.is_detached:
+                ends.append(end - now)
         return timedelta(seconds=max(min(ends), _EPSILON))
