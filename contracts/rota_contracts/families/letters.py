@@ -152,3 +152,45 @@ class LetterClauses:
 
 def _twice() -> RetryPolicy:
     return RetryPolicy.fixed(1, 2)
+
+
+class _Admins:
+    """A notifier that hears of letters, and fails as often as it is told to."""
+
+    def __init__(self, node: list[JobScheduler], failures: int = 0) -> None:
+        self.heard: list[UUID] = []
+        self.found: list[RunState | None] = []
+        self._node = node
+        self._failures = failures
+
+    async def dead_letter(self, run: JobRun) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise OSError("nobody there")
+        stored = await self._node[0].get_run(run.run_id)
+        self.heard.append(run.run_id)
+        self.found.append(None if stored is None else stored.state)
+
+
+class NotifierClauses:
+    """RETRY-5: scope admins are told."""
+
+    @clause("RETRY-5", "the admins are told of a letter after it is stored, and of nothing else", uses=("scheduler",))
+    async def test_admins_do_not_miss_a_letter(self, scene: Scene) -> None:
+        await _are_told(scene, 0)
+
+    @clause("RETRY-5", "admins who could not be told are told again", uses=("scheduler",))
+    async def test_admins_are_not_told_only_once_in_vain(self, scene: Scene) -> None:
+        await _are_told(scene, 3)
+
+
+async def _are_told(scene: Scene, failures: int) -> None:
+    nodes: list[JobScheduler] = []
+    admins = _Admins(nodes, failures)
+    async with scene.open(notifier=admins) as node:
+        nodes.append(node)
+        letter = await _letter(scene, node)
+        await scene.run(node, "job", payload=script("ok"))
+        await scene.advance(minutes=2)
+        assert set(admins.heard) == {letter.run_id}
+        assert set(admins.found) == {RunState.DEAD}

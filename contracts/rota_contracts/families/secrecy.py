@@ -1,0 +1,137 @@
+"""OPS-3 and ACCESS-2: payloads stay where they belong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from rota.definition import RetryPolicy
+from rota.errors import PayloadTooLarge
+from rota.registry import HandlerRegistry
+from rota.run import RunState
+from rota_contracts.clause import clause
+from rota_contracts.declare import event, manual, on_event
+from rota_contracts.families._ways import ended
+from rota_contracts.scene import Scene
+
+SECRET = "swordfish-4711"
+_PAYLOAD = SECRET.encode()
+_ONCE = RetryPolicy.single_attempt()
+
+
+class _Lines(logging.Handler):
+    """Everything that is logged, as it would be written to a file."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+        self._form = logging.Formatter("%(message)s")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{self._form.format(record)} {record.args!r}")
+
+
+@contextmanager
+def _log() -> Iterator[list[str]]:
+    root, lines = logging.getLogger(), _Lines()
+    before = root.level
+    root.addHandler(lines)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield lines.lines
+    finally:
+        root.setLevel(before)
+        root.removeHandler(lines)
+
+
+@frozen
+class Account:
+    """A payload whose decoding fails somewhere inside."""
+
+    password: int
+
+
+class SecrecyClauses:
+    """OPS-3, ACCESS-2: no log line, error or event contains a payload."""
+
+    @clause("OPS-3", "no log line contains a payload, however its runs end")
+    async def test_a_payload_is_not_logged(self, scene: Scene) -> None:
+        @scene.handler("returns-it")
+        async def returns_it(ctx: Any, payload: bytes) -> str:
+            return payload.decode()
+
+        with _log() as lines:
+            async with scene.open() as node:
+                for handler in ("ok", "fail", "hold", "returns-it", "nobody-has-this"):
+                    definition = manual(handler, handler, payload=_PAYLOAD, retry=_ONCE, timeout=timedelta(seconds=5))
+                    await node.schedule(definition)
+                    await node.trigger_once(handler, payload=_PAYLOAD + b" too")
+                await node.schedule(on_event(handler="fail", retry=_ONCE))
+                await node.notify(event(data=_PAYLOAD))
+                await scene.advance(seconds=30)
+                await node.health()
+        assert not [line for line in lines if SECRET in line]
+
+    @clause("ACCESS-2", "an undecodable payload is named by path and type, never by value, in error, log and events")
+    async def test_a_decode_error_does_not_quote_the_payload(self, scene: Scene) -> None:
+        with _log() as lines:
+            async with scene.open(handlers=_typed()) as node:
+                await node.schedule(manual(handler="typed"))
+                bad = b'{"password": "%s"}' % _PAYLOAD
+                ids = [await node.trigger_once("job", payload=text) for text in (bad, _PAYLOAD, bad[:-4])]
+                runs = [await ended(scene, node, run_id) for run_id in ids]
+                assert [run.state for run in runs] == [RunState.DEAD] * 3
+                assert "password" in (runs[0].error or "")
+                assert "int" in (runs[0].error or "")
+                assert SECRET not in repr(runs)
+        assert not [line for line in lines if SECRET in line]
+        assert not [data for data in await scene.event_data("job") if SECRET in repr(data)]
+
+    @clause("OPS-3", "lifecycle events do not carry payloads")
+    async def test_a_payload_is_not_told(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual(handler="fail", payload=_PAYLOAD, retry=_ONCE))
+            await ended(scene, node, await node.trigger_once("job"))
+            told = await scene.events("job")
+            assert len(told) == 4
+            assert not [each for each in told if _PAYLOAD in each.data]
+
+    @clause("OPS-3", "an error about a payload does not contain it")
+    async def test_a_refusal_does_not_quote_the_payload(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual())
+            large = _PAYLOAD * (scene.harness.max_payload // len(_PAYLOAD) + 1)
+            with pytest.raises(PayloadTooLarge) as refusal:
+                await node.trigger_once("job", payload=large)
+            assert SECRET not in f"{refusal.value} {refusal.value!r}"
+
+    @clause("ACCESS-2", "repr of what is read shows the length of a payload, not the payload")
+    async def test_repr_does_not_show_a_payload(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual(payload=_PAYLOAD, handler="fail", retry=_ONCE))
+            await ended(scene, node, await node.trigger_once("job", payload=_PAYLOAD))
+            read = [
+                await node.get_schedule("job"),
+                await node.list_schedules(),
+                await node.status("job"),
+                await node.get_run_history("job"),
+                await node.dead_letters(),
+            ]
+            assert SECRET not in repr(read)
+            assert f"{len(_PAYLOAD)} bytes" in repr(read[0])
+
+
+def _typed() -> HandlerRegistry:
+    registry = HandlerRegistry()
+
+    @registry.register("typed")
+    async def typed(ctx: Any, payload: Account) -> None:
+        return None
+
+    return registry
