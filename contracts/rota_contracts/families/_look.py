@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -47,7 +47,7 @@ async def at_once(*calls: Awaitable[T]) -> list[T]:
 
 
 @asynccontextmanager
-async def cluster(scene: Scene, count: int, **options: Any) -> AsyncIterator[list[JobScheduler]]:
+async def cluster(scene: Scene, count: int, **options: Any) -> AsyncGenerator[list[JobScheduler], None]:
     """So many nodes on one store."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(scene.open(**options)) for _ in range(count)]

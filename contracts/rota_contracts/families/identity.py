@@ -166,14 +166,15 @@ class NameClauses:
     async def test_an_empty_scope_is_not_every_scope(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual())
-            for scope in ("", None):
+            nobody: tuple[Any, ...] = ("", None)
+            for scope in nobody:
                 with pytest.raises(ScheduleError) as caught:
-                    await node.list_schedules(scope)  # type: ignore[arg-type]
+                    await node.list_schedules(scope)
                 assert caught.value.field == "scope_id"
                 with pytest.raises(ScheduleError):
-                    await node.unschedule("job", scope_id=scope)  # type: ignore[arg-type]
+                    await node.unschedule("job", scope_id=scope)
                 with pytest.raises(ScheduleError):
-                    await node.dead_letters(scope)  # type: ignore[arg-type]
+                    await node.dead_letters(scope)
             assert await node.get_schedule("job") is not None
 
 

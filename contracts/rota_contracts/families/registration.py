@@ -156,7 +156,7 @@ class RegistrationClauses:
 _WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("timeout", lambda: manual(timeout=timedelta(0))),
     ("timeout", lambda: manual(timeout=-SECOND)),
-    ("trigger", lambda: JobDefinition("job", "ok", "* * * * *")),  # type: ignore[arg-type]
+    ("trigger", lambda: evolve(FULL, trigger="* * * * *")),
     ("payload", lambda: manual(payload="text")),
     ("priority", lambda: manual(priority=1.5)),
     ("precision", lambda: cron(expression="* * * * * *")),

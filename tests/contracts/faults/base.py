@@ -15,7 +15,7 @@ FAULTS = [
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -24,7 +24,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch as mock_patch
 
 from attrs import field, frozen
@@ -65,7 +65,7 @@ def all_of(*patches: Patch) -> Patch:
     """Several patches that make one fault."""
 
     @contextmanager
-    def together() -> Iterator[None]:
+    def together() -> Generator[None, None, None]:
         with ExitStack() as stack:
             for each in patches:
                 stack.enter_context(each())
@@ -76,7 +76,7 @@ def all_of(*patches: Patch) -> Patch:
 
 def nodes(wrap: Callable[[Any], Any], make: MakeHarness = healthy) -> MakeHarness:
     """A harness whose nodes are seen through `wrap`, which takes a scheduler and gives a faulty one."""
-    return lambda: _WrappedNodes(make(), wrap)  # type: ignore[return-value]
+    return lambda: cast("Harness", _WrappedNodes(make(), wrap))
 
 
 class Wrapped:
@@ -110,7 +110,7 @@ class _WrappedNodes:
         return self._opened(self._inner.open(handlers, **options))
 
     @asynccontextmanager
-    async def _opened(self, opening: AbstractAsyncContextManager[JobScheduler]) -> AsyncIterator[Any]:
+    async def _opened(self, opening: AbstractAsyncContextManager[JobScheduler]) -> AsyncGenerator[Any, None]:
         async with opening as node:
             wrapped = self._wrap(node)
             self._real[id(wrapped)] = node
