@@ -87,7 +87,8 @@ class _Renewal:
             try:
                 grant = await self._backend.lock(self._grant.name, self._holder, self._ttl)
             except (StoreUnavailable, OutcomeUnknown):
-                if sent + self._ttl.total_seconds() / 3 < valid_until:
+                # By now, not by when it was sent: the call may have hung for longer than the lock lasts.
+                if clock.monotonic() + self._ttl.total_seconds() / 3 < valid_until:
                     continue
                 grant = None
             if grant is None or grant.token != self._grant.token:
