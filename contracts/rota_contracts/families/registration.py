@@ -152,11 +152,13 @@ class RegistrationClauses:
             assert payloads(scene) == [b""]
 
 
+_TEXT: Any = "* * * * *"
+
 # What is wrong, and the field that the refusal must name.
 _WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("timeout", lambda: manual(timeout=timedelta(0))),
     ("timeout", lambda: manual(timeout=-SECOND)),
-    ("trigger", lambda: evolve(FULL, trigger="* * * * *")),
+    ("trigger", lambda: evolve(FULL, trigger=_TEXT)),
     ("payload", lambda: manual(payload="text")),
     ("priority", lambda: manual(priority=1.5)),
     ("precision", lambda: cron(expression="* * * * * *")),

@@ -30,6 +30,8 @@ from unittest.mock import patch as mock_patch
 from attrs import field, frozen
 
 from rota.api import JobScheduler
+from rota.capability import Capability
+from rota.clock import Clock
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness, Harness
 
@@ -43,6 +45,31 @@ def on(backend: Callable[..., Any], **options: Any) -> MakeHarness:
 
 
 healthy: MakeHarness = on(InProcessBackend)
+
+
+class Kept(InProcessBackend):
+    """In-process, and yet it survives: what a durable backend looks like to the pack."""
+
+    capabilities = InProcessBackend.capabilities | Capability.DURABLE
+
+
+def reopened(lose: Callable[[Any], object] = lambda store: None, kept: Callable[..., Any] = Kept) -> MakeHarness:
+    """The harness of a durable store that loses something each time it is reopened."""
+
+    def make() -> Harness:
+        stores: list[Any] = []
+
+        def first(clock: Clock | None) -> Any:
+            stores.append(kept(clock=clock))
+            return stores[0]
+
+        def again(clock: Clock | None) -> Any:
+            lose(stores[0])
+            return stores[0]
+
+        return BackendHarness(first, reopen=again)
+
+    return make
 
 
 @frozen
