@@ -194,6 +194,23 @@ def test_a_decode_error_names_path_and_type_and_never_the_value(data: Any, kind:
     _check_silent(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"[" * 100_000, "is nested too deeply"),
+        (b"", "is empty"),
+        (b"{", "is not JSON"),
+        (b"\xff", "is not UTF-8"),
+        (b"[NaN]", "contains NaN or an infinite number"),
+        (b"1e999", "contains a number too large for a float"),
+    ],
+    ids=["nesting", "empty", "json", "utf-8", "nan", "large"],
+)
+def test_what_is_not_json_at_all_is_told_apart(data: bytes, reason: str) -> None:
+    with pytest.raises(UndecodablePayload, match=reason):
+        decode(data, Any)
+
+
 def test_a_refusal_by_the_class_itself_does_not_show_the_value() -> None:
     with pytest.raises(UndecodablePayload, match=r"\$: expected Guarded") as caught:
         decode(json.dumps({"secret": SECRET}).encode(), Guarded)

@@ -115,6 +115,15 @@ async def test_a_full_lane_is_reported_for_the_event_concerned_only() -> None:
     assert errors.seen == [("two", full)]
 
 
+async def test_a_full_lane_is_an_answer_and_no_other_scheduler_is_asked() -> None:
+    errors, full, other = Errors(), LaneFull("job", "default", 10), FakeScheduler()
+    store = JobNotifyEventStore(InMemoryEventStore(), errors)
+    store.attach(FakeScheduler(full).notify)
+    store.attach(other.notify)
+    await store.write(ONE)
+    assert (errors.seen, other.notified) == ([("one", full)], [])
+
+
 async def test_an_on_error_that_fails_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
     calls: list[str] = []
 
