@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from rota.api import JobScheduler
 from rota.run import AttemptOutcome, JobRun, RunState
 from rota_contracts.scene import Scene
 
-T = TypeVar("T")
 
 LEASE = timedelta(seconds=6)
 PAST_LEASE = 8  # seconds: the lease, and time enough to notice
 LEAVING_TAKES = 60  # seconds: the default drain_timeout and cancel_grace, and time enough to notice
-
-
-async def answer(scene: Scene, call: Coroutine[Any, Any, T], *, within: float = 30) -> T:
-    """The call's answer (or error), while time passes as it needs; fails when there is none within so many seconds."""
-    task = asyncio.ensure_future(call)
-    try:
-        await scene.eventually(task.done, within=timedelta(seconds=within))
-    except AssertionError:
-        task.cancel()
-        raise
-    return task.result()
 
 
 async def ended(scene: Scene, node: JobScheduler, run_id: UUID, *, within: float = 30) -> JobRun:

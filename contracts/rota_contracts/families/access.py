@@ -45,7 +45,7 @@ def _writes(api: JobApi, letter: UUID, queued: UUID) -> dict[str, Callable[[], C
 
 async def _stand(scene: Scene, node: JobScheduler) -> tuple[UUID, UUID]:
     """A dead letter and a queued run in the scope `team`, and a paused job."""
-    own = {"scope_id": "team", "handler": "script", "retry": RetryPolicy.single_attempt()}
+    own: dict[str, Any] = {"scope_id": "team", "handler": "script", "retry": RetryPolicy.single_attempt()}
     await node.schedule(manual("job", payload=_SECRET, **own))
     letter = await scene.run(node, "job", scope_id="team", payload=script("raise:no"))
     assert letter.state is RunState.DEAD

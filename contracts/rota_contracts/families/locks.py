@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from rota.errors import LeaseLost, LockTaken
 from rota.scheduler import Scheduler
 from rota_contracts.clause import Level, clause
-from rota_contracts.families._ways import answer
 from rota_contracts.scene import Scene
 
 _TTL = timedelta(seconds=6)
@@ -71,8 +71,7 @@ class LockClauses:
     )
     async def test_a_dead_holder_does_not_keep_the_lock(self, scene: Scene) -> None:
         async with scene.scheduler() as one, scene.scheduler() as two:
-            held = asyncio.create_task(_hold(scene, one))
-            await scene.advance(seconds=1)
+            held = await _held(scene, one)
             await scene.crash(one)
             with pytest.raises(LockTaken):
                 await _take(two)
@@ -88,8 +87,7 @@ class LockClauses:
                 waiting = asyncio.create_task(_take(two, wait=None))
                 await scene.advance(seconds=20)
                 assert not waiting.done()
-            await scene.eventually(waiting.done)
-            assert waiting.result()
+            assert await scene.meanwhile(_result(waiting), seconds=5)
 
     @clause("LEASE-8", "who waits for so long only is told LockTaken then", level=Level.NODES, uses=("scheduler",))
     async def test_waiting_for_a_lock_does_not_last_longer_than_asked(self, scene: Scene) -> None:
@@ -98,7 +96,7 @@ class LockClauses:
             await scene.advance(seconds=8)
             assert not waiting.done()
             with pytest.raises(LockTaken):
-                await answer(scene, _result(waiting), within=5)
+                await scene.meanwhile(_result(waiting), seconds=5)
 
     @clause(
         "LEASE-8",
@@ -108,21 +106,44 @@ class LockClauses:
     )
     async def test_a_block_does_not_go_on_without_its_lock(self, scene: Scene) -> None:
         async with scene.scheduler() as zombie, scene.scheduler() as heir:
-            held = asyncio.create_task(_hold(scene, zombie))
-            await scene.advance(seconds=1)
-            with scene.freeze(zombie):
-                await scene.advance(seconds=2 * _TTL.total_seconds())
-                async with heir.lock("door", _TTL, _NOW):
-                    await scene.settle()
-            async with heir.lock("door", _TTL, wait=None):
+            held = await _held(scene, zombie)
+            async with AsyncExitStack() as stack:
+                with scene.freeze(zombie):
+                    await scene.advance(seconds=2 * _TTL.total_seconds())
+                    await stack.enter_async_context(heir.lock("door", _TTL, _NOW))
                 await scene.eventually(held.done)
             with pytest.raises(LeaseLost):
                 held.result()
 
+    @clause(
+        "LEASE-8",
+        "a lock that another had meanwhile is lost, even if it is free again",
+        level=Level.NODES,
+        uses=("scheduler", "freeze"),
+    )
+    async def test_a_block_does_not_get_its_lock_back_unnoticed(self, scene: Scene) -> None:
+        async with scene.scheduler() as zombie, scene.scheduler() as heir:
+            held = await _held(scene, zombie)
+            with scene.freeze(zombie):
+                await scene.advance(seconds=2 * _TTL.total_seconds())
+                await _take(heir)
+            await scene.eventually(held.done)
+            with pytest.raises(LeaseLost):
+                held.result()
 
-async def _hold(scene: Scene, node: Scheduler) -> None:
-    async with node.lock("door", _TTL):
-        await scene.gate.wait()
+
+async def _held(scene: Scene, node: Scheduler) -> asyncio.Task[None]:
+    """A block that holds the lock until the gate opens; it holds it now."""
+    entered = asyncio.Event()
+
+    async def hold() -> None:
+        async with node.lock("door", _TTL):
+            entered.set()
+            await scene.gate.wait()
+
+    block = asyncio.create_task(hold())
+    await entered.wait()
+    return block
 
 
 async def _result(task: asyncio.Task[int]) -> int:
