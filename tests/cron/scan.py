@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cached_property
 from math import gcd
 from zoneinfo import ZoneInfo
@@ -54,9 +54,9 @@ class Written:
         return day.month in self.values[-2] and (by_date or by_weekday if either else by_date and by_weekday)
 
 
-def walls(zone: str, start: int, end: int, step: int) -> list[tuple[int, int]]:
+def walls(zone: str | tzinfo, start: int, end: int, step: int) -> list[tuple[int, int]]:
     """What the clock on the wall shows at each UTC second of the range."""
-    info = ZoneInfo(zone)
+    info = ZoneInfo(zone) if isinstance(zone, str) else zone
     one = timedelta(seconds=1)
     return [
         (s, (datetime.fromtimestamp(s, info).replace(tzinfo=None) - _NAIVE_EPOCH) // one)
