@@ -11,7 +11,6 @@ from rota.api import JobScheduler
 from rota.run import AttemptOutcome, JobRun, RunState
 from rota_contracts.scene import Scene
 
-
 LEASE = timedelta(seconds=6)
 PAST_LEASE = 8  # seconds: the lease, and time enough to notice
 LEAVING_TAKES = 60  # seconds: the default drain_timeout and cancel_grace, and time enough to notice
