@@ -35,7 +35,7 @@ class CronOverlapClauses:
     )
     async def test_other_nodes_do_not_run_a_tick_beside_a_long_run(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
-        scene.slow_for = timedelta(seconds=200)
+        scene.slow_for = timedelta(seconds=185)
         async with scene.open() as node, scene.open(), scene.open():
             await node.schedule(cron(handler="slow"))
             await scene.advance(minutes=4)

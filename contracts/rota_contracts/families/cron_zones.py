@@ -8,7 +8,7 @@ from attrs import frozen
 
 from rota_contracts.clause import clause
 from rota_contracts.declare import cron
-from rota_contracts.families._reading import LONG_LEASE, dues, only_run, status_of
+from rota_contracts.families._reading import dues, only_run, status_of
 from rota_contracts.scene import Scene
 
 
@@ -29,7 +29,7 @@ class Night:
 
 async def _watch(scene: Scene, night: Night) -> None:
     await scene.start_at(_utc(night.start) + timedelta(seconds=30))
-    async with scene.open(lease=LONG_LEASE) as node:
+    async with scene.open() as node:
         job_id = f"{night.expression} {night.zone} {night.start}"
         await node.schedule(cron(job_id, night.expression, tz=night.zone))
         await scene.advance(hours=night.hours)
