@@ -66,6 +66,7 @@ class HandlerRegistry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._names: frozenset[str] = frozenset()
         self._add_function((DATA_INGESTION,), run_ingestion, {})
 
     # --- looking up ---
@@ -76,7 +77,7 @@ class HandlerRegistry:
 
     def names(self) -> frozenset[str]:
         """All names and aliases, the platform's own handlers included."""
-        return frozenset(self._handlers)
+        return self._names  # asked with every claim
 
     # --- registering ---
 
@@ -165,6 +166,7 @@ class HandlerRegistry:
                 reason = f"{name!r} is registered already, by {taken.origin}; give one of them another name"
                 raise InvalidHandler("handler_name", reason)
         self._handlers |= dict.fromkeys(names, handler)
+        self._names = frozenset(self._handlers)
 
 
 class _Register:
