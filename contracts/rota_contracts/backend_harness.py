@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -105,7 +105,7 @@ class BackendHarness:
         lease: timedelta = DEFAULT_LEASE,
         retention: Retention | None = None,
         **more: Any,
-    ) -> AsyncIterator[Scheduler]:
+    ) -> AsyncGenerator[Scheduler]:
         """Another node; `more` goes to `Scheduler` as it is."""
         line = Line(await self._connect(), self._weather)
         if retention is not None:
@@ -174,7 +174,7 @@ class BackendHarness:
         await found.line.hang_up()
 
     @contextmanager
-    def freeze(self, node: Any) -> Iterator[None]:
+    def freeze(self, node: Any) -> Generator[None]:
         line = self._found(node).line
         line.gate = gate = Gate()
         try:
@@ -184,7 +184,7 @@ class BackendHarness:
             gate.open()
 
     @contextmanager
-    def outage(self) -> Iterator[None]:
+    def outage(self) -> Generator[None]:
         self._weather.is_out = True
         try:
             yield

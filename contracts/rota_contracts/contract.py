@@ -14,6 +14,7 @@ from rota_contracts.performance import from_the_clause, perform
 
 NOT_APPLICABLE = "does not apply: "
 NOT_RUN = "not run: "
+MARK = "rota_clause"  # the attribute by which the plugin knows a clause
 
 
 class ContractError(Exception):
@@ -104,7 +105,7 @@ def _test_of(clause: Clause, family: type) -> Callable[[Any, Harness], None]:
     test.__name__ = clause.test
     test.__qualname__ = f"{SchedulerContract.__name__}.{clause.test}"
     test.__doc__ = f"{clause.rule}: {clause.promise}."
-    test.rota_clause = clause  # type: ignore[attr-defined]
+    setattr(test, MARK, clause)
     return test
 
 

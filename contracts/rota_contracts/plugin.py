@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 if TYPE_CHECKING:
     from rota_contracts.clause import Clause
+    from rota_contracts.contract import SchedulerContract
     from rota_contracts.verdict import Result, Subject
 
 _MARK = "rota_clause"
@@ -55,13 +56,14 @@ def _clause_of(item: pytest.Item) -> Clause | None:
 def _identity(item: pytest.Function, clause: Clause) -> dict[str, str]:
     from rota_contracts.contract import deviations_of
 
+    cls = cast("type[SchedulerContract]", item.cls)
     parameter = getattr(getattr(item, "callspec", None), "id", "")
     parent = item.parent.nodeid if item.parent is not None else ""
     return {
         "clause": clause.id,
         "subject": f"{parent}[{parameter}]" if parameter else parent,
-        "backend": item.cls.backend or item.cls.__name__,
-        "deviation": deviations_of(item.cls).get(clause.id, ""),
+        "backend": cls.backend or cls.__name__,
+        "deviation": deviations_of(cls).get(clause.id, ""),
     }
 
 

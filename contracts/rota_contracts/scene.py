@@ -27,7 +27,7 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -85,7 +85,7 @@ class Scene:
         lease: timedelta = DEFAULT_LEASE,
         retention: Retention | None = None,
         **more: Any,
-    ) -> AsyncIterator[JobScheduler]:
+    ) -> AsyncGenerator[JobScheduler]:
         """Another node on the store, with the scene's handlers (or `only` some, or a registry of your own).
 
         `events=None` gives it no event store; `more` are further options of `rota.Scheduler` (uses "scheduler").
@@ -110,17 +110,18 @@ class Scene:
             await self._leave(node)
 
     @asynccontextmanager
-    async def leaving(self, node: JobScheduler) -> AsyncIterator[asyncio.Task[None]]:
+    async def leaving(self, node: JobScheduler) -> AsyncGenerator[asyncio.Task[None]]:
         """`async with scene.leaving(node) as left:` the node drains while the body lets time pass; then it has left.
 
         A plain end of `async with scene.open()` lets as much time pass as the drain needs.
         """
-        self.harness.drives = False  # type: ignore[attr-defined]
+        driven: Any = self.harness  # a harness that moves time by itself while a node leaves must not do so here
+        driven.drives = False
         left = asyncio.create_task(self._leave(node))
         try:
             yield left
         finally:
-            self.harness.drives = True  # type: ignore[attr-defined]
+            driven.drives = True
             await left
 
     def scheduler(self, **options: Any) -> AbstractAsyncContextManager[Scheduler]:

@@ -17,4 +17,4 @@ class TestSubject(SchedulerContract):
     @pytest.fixture
     def harness(self, request: pytest.FixtureRequest) -> Harness:
         """Made anew for each test."""
-        return cast("Harness", resolve(request.config.getoption("--rota-harness"))())
+        return cast("Harness", resolve(str(request.config.getoption("--rota-harness")))())

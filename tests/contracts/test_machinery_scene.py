@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -45,7 +45,7 @@ class ToyHarness:
         self.time += delta
 
     @asynccontextmanager
-    async def open(self, handlers: Any, **options: Any) -> AsyncIterator[object]:
+    async def open(self, handlers: Any, **options: Any) -> AsyncGenerator[object]:
         yield options
 
     async def close(self) -> None:
