@@ -1,7 +1,8 @@
 """Clocks: the system's, and a virtual one that drives everything without waiting (TIME-1, TIME-2).
 
-The virtual clock knows every *activity* (a loop's turn, a handler's attempt) and whether it is at work, at rest, or parked in
-`clock.sleep()` or a `clock.gate()`. Time moves only when nothing is at work, and only to the next instant somebody waits for.
+The virtual clock knows every *activity* (a loop's turn, a handler's attempt) and whether it is at work, at rest, or
+parked in `clock.sleep()` or a `clock.gate()`. Time moves only when nothing is at work, and only to the next instant
+somebody waits for.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The wall clock: aware, in UTC; may step."""
+        ...
 
     def monotonic(self) -> float:
         """Seconds on a clock that never steps."""
+        ...
 
     async def sleep(self, delta: timedelta) -> None:
         """Wait on the monotonic clock."""

@@ -126,7 +126,8 @@ class JobContext:
     def extend_lease(self, delta: timedelta) -> Awaitable[None]:
         """The lease lasts at least `delta` from now, without renewals.
 
-        In an async handler: `await ctx.extend_lease(delta)`. In a sync handler call it plainly; it returns when it is done.
+        In an async handler: `await ctx.extend_lease(delta)`. In a sync handler call it plainly; it returns when it is
+        done.
         """
         check_duration("delta", delta)
         work = self._held.node.extend_lease(self._held, delta)

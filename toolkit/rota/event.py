@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID, uuid4
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 from rota.errors import ScheduleError
 from rota.names import DEFAULT_SCOPE, check_name
 
 
-def _name(self: object, attribute: object, value: object) -> None:
-    check_name(attribute.name, value)  # type: ignore[attr-defined]
+def _name(_: object, attribute: Attribute[Any], value: object) -> None:
+    check_name(attribute.name, value)
 
 
 def _shown(data: bytes) -> str:

@@ -37,8 +37,8 @@ class Held:
     """A claim in the hands of this node, from the answer of the store to its settlement."""
 
     __slots__ = (
-        "claim", "deadline", "grace_until", "has_ended", "is_detached", "is_leaving", "is_lost", "is_threaded", "is_timed_out", "node",
-        "saw_stop", "slot", "stop_reason", "valid_until",
+        "claim", "deadline", "grace_until", "has_ended", "is_detached", "is_leaving", "is_lost", "is_threaded",
+        "is_timed_out", "node", "saw_stop", "slot", "stop_reason", "valid_until",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, node: Node, valid_until: float) -> None:
@@ -108,6 +108,7 @@ async def perform(held: Held) -> Outcome | HandBack:
 
 
 def missing_handler(claim: Claim) -> Refused:
+    """No live node can run it (RETRY-4)."""
     reason = f"missing handler {claim.definition.handler_name!r}"
     return Refused(reason, f"{reason}: no live node has it")
 
@@ -149,8 +150,8 @@ def _drive(body: Coroutine[Any, Any, Any], context: Context, node: Node) -> Gene
         except GeneratorExit:
             context.run(body.close)
             raise
-        except BaseException as error:  # noqa: BLE001  it belongs to the body
-            value, step = error, body.throw  # type: ignore[assignment]
+        except BaseException as error:
+            value, step = error, body.throw
 
 
 def _judge(held: Held, error: BaseException) -> Outcome | HandBack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from rota.backend.types import LeaseRef, Renewal
+from rota.backend.types import JobKey, LeaseRef, Renewal
 from rota.clock import Phase, VirtualClock
 from rota.executor import Held
 from rota.loops import Loop, Turn
@@ -26,7 +26,7 @@ class Heartbeat:
         self._interval = node.lease.total_seconds() / 3
         self._margin = node.lease.total_seconds() * _SAFETY
         self._renewed_at: float | None = None
-        self._strays: set[tuple[object, int]] = set()
+        self._strays: set[tuple[JobKey, int]] = set()
         self.loop = Loop(
             "heartbeat", self._turn, self._clock, phase=Phase.HEARTBEAT, poll=node.lease / 3, error_rest=node.lease / 10
         )

@@ -1,6 +1,7 @@
 """What follows from an attempt: one table of transitions, one pure function, one constructor per transition.
 
-Nothing here touches a store, a clock or a handler. The documentation page of the life of a run is generated from `TRANSITIONS`.
+Nothing here touches a store, a clock or a handler. The documentation page of the life of a run is generated from
+`TRANSITIONS`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from attrs import frozen
-from tenacity import RetryCallState, wait_chain, wait_fixed
+from tenacity import wait_chain, wait_fixed
 
 from rota.backend.types import Claim, FactKind, Settlement
 from rota.definition import RetryPolicy
 from rota.names import MAX_DURATION
 from rota.outcome import Failed, Retry, Succeeded
 from rota.run import AttemptOutcome, RunState
+from rota.waits import seconds_after
 
 MAX_ERROR = 8 * 1024
 
@@ -75,7 +77,9 @@ TRANSITIONS: tuple[Transition, ...] = (
 )
 
 
-def decide(claim: Claim, outcome: Outcome, now: datetime, node_id: str, *, rng: Callable[[], float] = random.random) -> Settlement:
+def decide(
+    claim: Claim, outcome: Outcome, now: datetime, node_id: str, *, rng: Callable[[], float] = random.random
+) -> Settlement:
     """The settlement that follows from what an attempt said. Pure, given the random number (RETRY-1 to RETRY-3)."""
     if type(outcome) is Succeeded:
         return succeeded(claim, node_id, outcome.records_processed)
@@ -89,12 +93,23 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, node_id: str, *, rng: 
 
 
 def succeeded(claim: Claim, node_id: str, records: int | None = None) -> Settlement:
+    """The run reached its end."""
     return Settlement(
-        claim.key, claim.run_id, claim.token, node_id, RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED, _SUCCESS, None, None, records
+        claim.key,
+        claim.run_id,
+        claim.token,
+        node_id,
+        RunState.SUCCEEDED,
+        AttemptOutcome.SUCCEEDED,
+        _SUCCESS,
+        None,
+        None,
+        records,
     )
 
 
 def retried(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, wait: timedelta) -> Settlement:
+    """The run waits for its next attempt."""
     return Settlement(
         claim.key, claim.run_id, claim.token, node_id, RunState.RETRYING, kind, _RETRY, error, None, None, wait,
         kind is AttemptOutcome.LOST,
@@ -102,6 +117,7 @@ def retried(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, wait: 
 
 
 def dead_lettered(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, reason: str) -> Settlement:
+    """The run failed for good."""
     return Settlement(
         claim.key, claim.run_id, claim.token, node_id, RunState.DEAD, kind, _DEATH, error, reason, None, None,
         kind is AttemptOutcome.LOST,
@@ -109,6 +125,7 @@ def dead_lettered(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, 
 
 
 def stopped(claim: Claim, node_id: str, reason: str) -> Settlement:
+    """The run ends because somebody asked it to."""
     return Settlement(
         claim.key, claim.run_id, claim.token, node_id, RunState.CANCELLED, AttemptOutcome.CANCELLED, (), None, reason
     )
@@ -151,16 +168,15 @@ def wait_after(claim: Claim, outcome: Outcome, rng: Callable[[], float] = random
 
 def nominal_backoff(policy: RetryPolicy, attempt: int) -> timedelta:
     """The wait after attempt n before jitter: the n-th entry, the last one repeating."""
-    state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
-    state.attempt_number = attempt
-    return timedelta(seconds=wait_chain(*(wait_fixed(wait) for wait in policy.backoff))(state))
+    chain = wait_chain(*(wait_fixed(wait) for wait in policy.backoff))
+    return timedelta(seconds=seconds_after(chain, attempt))
 
 
 def safe_text(value: object) -> str:
     """Text that every store can keep: bounded, without NUL and lone surrogates; never raises (RETRY-3)."""
     try:
         text = value if isinstance(value, str) else str(value)
-    except BaseException as error:  # noqa: BLE001  an error whose str() fails still gets recorded
+    except BaseException as error:  # an error whose str() fails still gets recorded
         text = f"<{type(value).__name__}: its text raised {type(error).__name__}>"
     data = text.replace("\x00", "\ufffd").encode("utf-8", "replace")[:MAX_ERROR]
     return data.decode("utf-8", "ignore")

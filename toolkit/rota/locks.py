@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ Call = Callable[..., Awaitable[LockGrant | None]]
 @asynccontextmanager
 async def hold_lock(
     backend: Backend, call: Call, name: str, ttl: timedelta, wait: timedelta | None
-) -> AsyncIterator[LockGrant]:
+) -> AsyncGenerator[LockGrant, None]:
     """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
     check_name("lock", name)
     check_duration("ttl", ttl)

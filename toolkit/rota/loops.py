@@ -1,4 +1,5 @@
-"""One repeated activity of a node: take a turn, rest, take the next. Errors are ridden out with growing, jittered rests."""
+"""One repeated activity of a node: take a turn, rest, take the next. Errors are ridden out with growing, jittered
+rests."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import NamedTuple
 
-from tenacity import RetryCallState, wait_random_exponential
+from tenacity import wait_random_exponential
 
 from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
 from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
 
@@ -116,9 +118,8 @@ class Loop:
             log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type(error).__name__)
         if self.failures == 1:
             return Turn(True, timedelta(0))  # a single failure is repeated at once: a late tick would be a misfire
-        state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
-        state.attempt_number = min(self.failures, 20)
-        return Turn(False, min(timedelta(seconds=_REST_AFTER_ERROR(state)), self._error_rest))
+        rest = timedelta(seconds=seconds_after(_REST_AFTER_ERROR, min(self.failures, 20)))
+        return Turn(False, min(rest, self._error_rest))
 
     async def _rest(self, rest: timedelta | None) -> None:
         if self._virtual is not None:

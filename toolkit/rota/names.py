@@ -41,7 +41,9 @@ def _why_not(value: object) -> str:
 def check_payload(value: object, limit: int = MAX_PAYLOAD) -> bytes:
     """Return the payload as immutable bytes, or raise (ID-4)."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise ScheduleError("payload", f"must be bytes, not {type(value).__name__}; encode it first, or use binding.job()")
+        raise ScheduleError(
+            "payload", f"must be bytes, not {type(value).__name__}; encode it first, or use binding.job()"
+        )
     data = bytes(value)
     if len(data) > limit:
         raise PayloadTooLarge(len(data), limit)

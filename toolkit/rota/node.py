@@ -1,7 +1,7 @@
 """The node's hands: slots that claim, run and settle.
 
-A slot that runs dry settles everything finished by all slots and claims for all free ones in one exchange, and goes on without
-a task switch. A slot whose handler suspends hands the rest of the work on to the next slot.
+A slot that runs dry settles everything finished by all slots and claims for all free ones in one exchange, and goes on
+without a task switch. A slot whose handler suspends hands the rest of the work on to the next slot.
 """
 
 from __future__ import annotations
@@ -181,10 +181,15 @@ class Node:
     async def _exchange_or_leave_it(self) -> None:
         try:
             if await self.exchange():
-                current_activity.get().progressed()  # type: ignore[union-attr]
+                self._progressed()
         except STORE_ERRORS:
             self._is_cut_off = True  # what is finished is kept; the loop tries again, with growing rests
             self.loop.poke()
+
+    def _progressed(self) -> None:
+        activity = current_activity.get()
+        if activity is not None:
+            activity.progressed()
 
     async def exchange(self) -> bool:
         """Settle what is finished, claim for free slots, rescue what others lost. True if anything moved."""
@@ -364,7 +369,8 @@ class Node:
             held.slot.runner.cancel()
 
     def give_up(self, held: Held) -> None:
-        """The body ignored its cancellation for `cancel_grace`: free its lane and its slot; the body goes on alone (LEASE-4)."""
+        """The body ignored its cancellation for `cancel_grace`: free its lane and its slot; the body goes on alone
+        (LEASE-4)."""
         if held.has_ended or held.is_detached:
             return
         held.is_detached = True
@@ -396,7 +402,14 @@ class Node:
 
     def info(self) -> NodeInfo:
         return NodeInfo(
-            self.node_id, self.handlers.names(), self.capacity, self.running, _HOST, os.getpid(), self.lease, self.started_at
+            self.node_id,
+            self.handlers.names(),
+            self.capacity,
+            self.running,
+            _HOST,
+            os.getpid(),
+            self.lease,
+            self.started_at,
         )
 
     async def extend_lease(self, held: Held, delta: timedelta) -> None:

@@ -15,6 +15,11 @@ def _check_records(_: object, __: object, value: int | None) -> None:
         raise ScheduleError("records_processed", "must be None or a whole number of at least 0")
 
 
+def _check_after(_: object, __: object, value: timedelta | None) -> None:
+    if value is not None:
+        check_duration("after", value, zero=True)
+
+
 @frozen
 class Succeeded:
     """The attempt reached its end."""
@@ -34,12 +39,7 @@ class Failed:
 class Retry:
     """Try again, after exactly `after`, or after the policy's backoff."""
 
-    after: timedelta | None = field(default=None)
-
-    @after.validator
-    def _check(self, _: object, value: timedelta | None) -> None:
-        if value is not None:
-            check_duration("after", value, zero=True)
+    after: timedelta | None = field(default=None, validator=_check_after)
 
 
 JobResult = Succeeded | Failed | Retry

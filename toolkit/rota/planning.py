@@ -22,7 +22,8 @@ def unit(definition: JobDefinition) -> timedelta:
 
 
 def first_due(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
-    """The first occurrence of a job registered at `began`: the current minute (second) counts, a decided one does not."""
+    """The first occurrence of a job registered at `began`: the current minute (second) counts, a decided one does
+    not."""
     if not isinstance(definition.trigger, Cron):
         return None
     floor = began.replace(microsecond=0)

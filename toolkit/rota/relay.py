@@ -6,13 +6,14 @@ import logging
 from datetime import timedelta
 
 from attrs import define
-from tenacity import RetryCallState, wait_exponential
+from tenacity import wait_exponential
 
 from rota.backend.fact import Fact
 from rota.backend.port import Backend
 from rota.backend.types import FactKind, JobKey, RunQuery, SetAside
 from rota.events import EventStore, Notifier
 from rota.loops import Loop, Turn
+from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
 
@@ -120,7 +121,5 @@ class Relay:
             self._aside.append(SetAside(fact.seq, type(error).__name__))
             del self._held_up[key]
             return True
-        state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
-        state.attempt_number = held.tries
-        held.again_at = self._clock.monotonic() + _WAIT(state)
+        held.again_at = self._clock.monotonic() + seconds_after(_WAIT, held.tries)
         return False

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
-from tenacity import RetryCallState, wait_random_exponential
+from tenacity import wait_random_exponential
 
 from rota.admin import Admin
 from rota.backend.port import Backend
@@ -57,16 +57,18 @@ from rota.node import STORE_ERRORS, Node
 from rota.planning import first_due, settle_owed
 from rota.registry import HandlerRegistry
 from rota.relay import Relay
-from rota.run import Cause, DecisionKind, JobRun, JobStatus, Retention
+from rota.run import Cause, Decision, DecisionKind, JobRun, JobStatus, Retention
 from rota.services import Services
 from rota.ticker import Ticker
 from rota.upkeep import Housekeeping, Sweep
+from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+NOTHING = Capability(0)
 _TRIES = 4  # of a call, however short the backend's patience
 _PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
 
@@ -90,7 +92,7 @@ class Scheduler:
         drain_timeout: timedelta | None = timedelta(seconds=30),
         cancel_grace: timedelta = timedelta(seconds=5),
         retention: Retention | None = None,
-        requires: Capability = Capability(0),
+        requires: Capability = NOTHING,
         services: Services | Mapping[type | str, Any] | None = None,
         notifier: Notifier | None = None,
         lane_limit: int = 10_000,
@@ -105,7 +107,9 @@ class Scheduler:
         self._queues = None if queues is None else _checked_queues(queues)
         self._concurrency = _whole("concurrency", concurrency, 0)
         self._lease = check_duration("lease", lease)
-        self._drain_timeout = None if drain_timeout is None else check_duration("drain_timeout", drain_timeout, zero=True)
+        self._drain_timeout = (
+            None if drain_timeout is None else check_duration("drain_timeout", drain_timeout, zero=True)
+        )
         self._cancel_grace = check_duration("cancel_grace", cancel_grace, zero=True)
         self._retention = retention or Retention()
         self._services = services if isinstance(services, Services) else Services.of(services or {})
@@ -354,7 +358,9 @@ class Scheduler:
         if within is None:
             return await self._enqueue(new)
         if Capability.TRANSACTIONAL_TRIGGER not in self._backend.capabilities:
-            raise UnsupportedCapability(self._backend.name, "TRANSACTIONAL_TRIGGER", _offered(self._backend), field="within")
+            raise UnsupportedCapability(
+                self._backend.name, "TRANSACTIONAL_TRIGGER", _offered(self._backend), field="within"
+            )
         (answer,) = await self._backend.enqueue([new], within=within)
         return self._accepted(new, answer)
 
@@ -402,12 +408,14 @@ class Scheduler:
         runs: list[JobRun] = await self._call(self._backend.runs, query)
         return runs
 
-    async def wait(
-        self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE
-    ) -> JobRun:
+    async def wait(self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
         """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then."""
         clock = self._backend.clock
-        until = None if timeout is None else clock.monotonic() + check_duration("timeout", timeout, zero=True).total_seconds()
+        until = (
+            None
+            if timeout is None
+            else clock.monotonic() + check_duration("timeout", timeout, zero=True).total_seconds()
+        )
         pause = 0.001
         while True:
             run = await self.get_run(run_id, scope_id=scope_id)
@@ -458,8 +466,8 @@ class Scheduler:
     ) -> AbstractAsyncContextManager[LockGrant]:
         """A named lock across nodes, renewed while the block runs (LEASE-8).
 
-        `wait=None` waits for ever, `timedelta(0)` raises `LockTaken` at once. When the lock is lost the block is cancelled
-        and `LeaseLost` is raised; the grant's token fences what the block writes.
+        `wait=None` waits for ever, `timedelta(0)` raises `LockTaken` at once. When the lock is lost the block is
+        cancelled and `LeaseLost` is raised; the grant's token fences what the block writes.
         """
         self._open()
         return hold_lock(self._backend, self._call, name, ttl, wait)
@@ -498,9 +506,8 @@ class Scheduler:
         """Every call may be repeated: its run id, request id or guard was made before the first try (OPS-2)."""
         until, failures = monotonic() + self._patience, [first]
         while len(failures) < _TRIES or monotonic() < until:
-            state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
-            state.attempt_number = len(failures)
-            await asyncio.sleep(_PAUSE(state))
+            # A single lost call is repeated at once, like a loop's turn; pauses are for a store that stays away.
+            await asyncio.sleep(seconds_after(_PAUSE, len(failures)) if len(failures) > 1 else 0)
             try:
                 return await operation(*args, **options)
             except STORE_ERRORS as error:
@@ -564,7 +571,8 @@ def _registration(
             return None, ScheduleOutcome.UNCHANGED
         taking = Registration(new, standing.revision, request_id, changes=False, idempotency_key=key)
         return taking, ScheduleOutcome.UNCHANGED
-    next_due, decided, decisions = first_due(new, began, standing.decided), None, ()
+    next_due, decided = first_due(new, began, standing.decided), None
+    decisions: tuple[Decision, ...] = ()
     if old is not None and _keeps_place(old.definition, new):
         next_due = old.next_due
     elif old is not None:
@@ -626,5 +634,3 @@ def _uuid(value: object) -> UUID:
     if not isinstance(value, UUID):
         raise ScheduleError("run_id", f"must be a UUID, not {type(value).__name__}")
     return value
-
-

@@ -1,6 +1,7 @@
 """The in-process backend: dicts, a heap of due jobs, buckets of ready lanes, a deque of facts.
 
-No method awaits anything inside, so each is one step as seen by every node of this process. It forgets with its process.
+No method awaits anything inside, so each is one step as seen by every node of this process. It forgets with its
+process.
 """
 
 from __future__ import annotations
@@ -152,9 +153,7 @@ class InProcessBackend(Backend):
         self._agenda.plan(lane, new.next_due)
         self._subscriptions.add(lane, new.definition)
         if self._tells_facts:
-            self._outbox.add(
-                Fact(next(self._order), FactKind.REGISTERED, now, new.definition, None, 0, lane.revision)
-            )
+            self._outbox.add(Fact(next(self._order), FactKind.REGISTERED, now, new.definition, None, 0, lane.revision))
         self._refresh(lane, now)
         self._wake()
 
@@ -239,12 +238,17 @@ class InProcessBackend(Backend):
         return result
 
     def _fire_run(self, lane: Lane, firing: Firing, definition: JobDefinition, now: datetime) -> FireResult:
-        assert firing.run_id is not None and firing.due is not None
+        assert firing.run_id is not None
+        assert firing.due is not None
         in_the_way = lane.starting_runs() if lane.unfinished() else []
         waits_behind = any(run.cause is Cause.CRON for run in in_the_way[1:])
         if in_the_way and (not firing.queues_behind or waits_behind):
             lane.remember(
-                (Decision(DecisionKind.SKIPPED, firing.first or firing.due, firing.due, firing.count, in_the_way[0].run_id),)
+                (
+                    Decision(
+                        DecisionKind.SKIPPED, firing.first or firing.due, firing.due, firing.count, in_the_way[0].run_id
+                    ),
+                )
             )
             return FireResult.SKIPPED
         run = Run(firing.run_id, lane, next(self._order), definition, definition.payload, Cause.CRON, now)
@@ -272,21 +276,9 @@ class InProcessBackend(Backend):
         lane = self._lanes.get(new.key)
         if lane is None or lane.definition is None:
             return Refusal.NO_SUCH_JOB
-        if new.run_id.int in self._runs:
-            return new.run_id
-        letter: Run | None = None
-        if new.idempotency_key is not None:
-            holder = self._trigger_keys.holder((*new.key, new.idempotency_key.key), now)
-            if isinstance(holder, UUID):
-                return holder
-        if new.replay_of is not None:
-            letter = self._runs.get(new.replay_of.int)
-            if letter is None or letter.lane is not lane or letter.state is not RunState.DEAD:
-                return Refusal.NO_SUCH_RUN
-            if letter.replayed_by is not None:
-                return letter.replayed_by
-            if not letter.is_letter:
-                return Refusal.NO_SUCH_RUN
+        known = self._known(new, lane, now)
+        if known is not None:
+            return known
         if lane.unfinished() >= new.lane_limit:
             return Refusal.LANE_FULL
         definition = lane.definition
@@ -295,18 +287,34 @@ class InProcessBackend(Backend):
         if new.idempotency_key is not None:
             until = now + new.idempotency_key.ttl
             self._trigger_keys.take((*new.key, new.idempotency_key.key), new.run_id, until)
-        if letter is not None:
-            self._replay(letter, run)
+        if new.replay_of is not None:
+            self._replay(self._runs[new.replay_of.int], run)
+        self._runs[new.run_id.int] = run
         if new.delay:
-            self._runs[new.run_id.int] = run
             lane.delay(run, now + new.delay)
             self._refresh(lane, now)
             return new.run_id
-        self._runs[new.run_id.int] = run
         lane.add(run)
         if lane.bucket is None and lane.head is None and self._ready.refresh(lane, now):
             self._wake()
         return new.run_id
+
+    def _known(self, new: Enqueue, lane: Lane, now: datetime) -> UUID | Refusal | None:
+        """The run that stands for this already: a repeat, a taken key, a replayed letter."""
+        if new.run_id.int in self._runs:
+            return new.run_id
+        if new.idempotency_key is not None:
+            holder = self._trigger_keys.holder((*new.key, new.idempotency_key.key), now)
+            if isinstance(holder, UUID):
+                return holder
+        if new.replay_of is None:
+            return None
+        letter = self._runs.get(new.replay_of.int)
+        if letter is None or letter.lane is not lane or letter.state is not RunState.DEAD:
+            return Refusal.NO_SUCH_RUN
+        if letter.replayed_by is None and not letter.is_letter:
+            return Refusal.NO_SUCH_RUN
+        return letter.replayed_by
 
     def _replay(self, letter: Run, run: Run) -> None:
         run.payload, run.event, run.replay_of = letter.payload, letter.event, letter.run_id
@@ -425,7 +433,9 @@ class InProcessBackend(Backend):
         return self._as_claim(lane, run, run.definition.handler_name not in request.handlers)
 
     def _as_claim(self, lane: Lane, run: Run, handler_is_missing: bool = False) -> Claim:
-        assert run.started_at and run.first_started_at and lane.lease_until
+        assert run.started_at
+        assert run.first_started_at
+        assert lane.lease_until
         return Claim(
             lane.key, run.run_id, run.definition, run.payload, run.cause, run.attempt, lane.token, run.started_at,
             run.first_started_at, lane.lease_until, run.due, run.event, run.depth,
@@ -486,44 +496,38 @@ class InProcessBackend(Backend):
         run = lane.head
         if run is None or not lane.leased or lane.token != new.token or run.run_id != new.run_id:
             return lane.settled == (new.token, new.node_id)
-        assert run.started_at is not None and lane.lease_until is not None
+        assert run.started_at is not None
+        assert lane.lease_until is not None
         if new.only_if_expired and lane.lease_until > now:
             return False
         state, facts, reason = new.state, new.facts, new.reason
-        if state is not RunState.SUCCEEDED:
-            if (run.removed and state is not RunState.CANCELLED) or (run.stop is not None and state is RunState.RETRYING):
-                state, facts, reason = RunState.CANCELLED, (), run.stop or "unscheduled"
+        if state is RunState.SUCCEEDED:
+            lane.last_success_at = now
+        else:
+            state, facts, reason = new.overruled(run.stop, run.removed)
             if new.outcome is not AttemptOutcome.CANCELLED:
                 lane.last_failure_at = now
-        else:
-            lane.last_success_at = now
-        run.attempts += (
-            (run.attempt, run.started_at, now, new.outcome, new.error, lane.node_id or "", new.token),
-        )
+        run.attempts += ((run.attempt, run.started_at, now, new.outcome, new.error, lane.node_id or "", new.token),)
         run.error = new.error
         run.records = new.records_processed
         lane.leased = False
         lane.settled = (new.token, new.node_id)
         del self._leased[lane]
-        self._after_attempt(lane, run, state, reason, new.wait, now)
-        for kind in facts:
-            if self._tells_facts or kind is FactKind.DEAD_LETTERED:
-                self._tell(run, kind, now)
-        if run.state is not RunState.RETRYING:
-            self._finish(lane, run, keep)
-        if lane.definition is not None:
-            self._ready.refresh(lane, now)
-        return True
-
-    def _after_attempt(
-        self, lane: Lane, run: Run, state: RunState, reason: str | None, wait: timedelta | None, now: datetime
-    ) -> None:
         if state is RunState.RETRYING:
             run.state = state
-            run.start_at = now + (wait or timedelta(0))
+            run.start_at = now + (new.wait or timedelta(0))
         else:
             run.end(state, now, reason)
             lane.head = None
+            self._finish(lane, run, keep)
+        self._tell_all(run, facts, now)
+        self._refresh(lane, now)
+        return True
+
+    def _tell_all(self, run: Run, facts: tuple[FactKind, ...], now: datetime) -> None:
+        for kind in facts:
+            if self._tells_facts or kind is FactKind.DEAD_LETTERED:
+                self._tell(run, kind, now)
 
     def _finish(self, lane: Lane, run: Run, keep: int | None) -> None:
         if run.state is RunState.DEAD:
@@ -551,13 +555,11 @@ class InProcessBackend(Backend):
         self._runs.pop(run.run_id.int, None)
 
     def _tell(self, run: Run, kind: FactKind, now: datetime) -> None:
-        self._outbox.add(
-            Fact(
-                next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due,
-                run.started_at, run.error if kind is not FactKind.TRIGGERED else None, run.start_at, run.records,
-                run.depth + 1,
-            )  # fmt: skip
-        )
+        fact = Fact(
+            next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due,
+            run.started_at, run.error if kind is not FactKind.TRIGGERED else None, run.start_at, run.records, run.depth + 1,
+        )  # fmt: skip
+        self._outbox.add(fact)
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
         now = self.clock.now()
@@ -735,5 +737,3 @@ def _letter_order(run: Run) -> tuple[datetime, int]:
 
 def _age(run: Run, now: datetime) -> timedelta:
     return now - (run.ended_at or now)
-
-

@@ -148,7 +148,9 @@ class Nodes:
         self._numbers.pop(node_id, None)
 
     def alive(self, now: datetime) -> tuple[NodeInfo, ...]:
-        return tuple(node for node in self._nodes.values() if node.seen_at is not None and now < node.seen_at + node.lease)
+        return tuple(
+            node for node in self._nodes.values() if node.seen_at is not None and now < node.seen_at + node.lease
+        )
 
     def handlers(self, now: datetime) -> frozenset[str]:
         return frozenset().union(*(node.handlers for node in self.alive(now)))

@@ -78,9 +78,7 @@ class ReadyLanes:
         self._groups = sorted(by_priority.items(), reverse=True)
         return bucket
 
-    def take(
-        self, limit: int, free: Mapping[str, int] | None, serves: Callable[[str], bool]
-    ) -> Iterator[Lane]:
+    def take(self, limit: int, free: Mapping[str, int] | None, serves: Callable[[str], bool]) -> Iterator[Lane]:
         """Take ready lanes out, at most `limit`, and within each queue's free slots."""
         left = None if free is None else dict(free)
         for _, group in self._groups:

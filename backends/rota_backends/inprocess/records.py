@@ -22,9 +22,9 @@ class Run:
     """One run. `removed`: its job is gone; `stop`: somebody asked it to stop."""
 
     __slots__ = (
-        "attempt", "attempts", "cause", "covers", "definition", "depth", "due", "ended_at", "ended_by", "error", "event",
-        "first_started_at", "is_letter", "lane", "missed_count", "payload", "queued_at", "reason", "records", "removed",
-        "replay_of", "replayed_by", "run_id", "seq", "start_at", "started_at", "state", "stop",
+        "attempt", "attempts", "cause", "covers", "definition", "depth", "due", "ended_at", "ended_by", "error",
+        "event", "first_started_at", "is_letter", "lane", "missed_count", "payload", "queued_at", "reason",
+        "records", "removed", "replay_of", "replayed_by", "run_id", "seq", "start_at", "started_at", "state", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -102,10 +102,10 @@ class Lane:
     """A job's place in the store: it outlives the job, with its token, its mark and its history."""
 
     __slots__ = (
-        "bucket", "claim_number", "decided", "decisions", "definition", "delayed", "fired_since", "gone", "head", "history", "key",
-        "last_attempt_at", "last_failure_at", "last_request", "last_success_at", "lease_until", "leased", "letters",
-        "next_due", "node_id", "order", "owner", "paused", "ready_seq", "revision", "settled", "timer_at",
-        "token", "waiting",
+        "bucket", "claim_number", "decided", "decisions", "definition", "delayed", "fired_since", "gone", "head",
+        "history", "key", "last_attempt_at", "last_failure_at", "last_request", "last_success_at", "lease_until",
+        "leased", "letters", "next_due", "node_id", "order", "owner", "paused", "ready_seq", "revision", "settled",
+        "timer_at", "token", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: JobKey, order: int) -> None:
@@ -213,7 +213,12 @@ class Lane:
         last = self.decisions[-1] if self.decisions and not self.fired_since else None
         if last is not None and (last.kind, last.run_id, last.detail) == (new.kind, new.run_id, new.detail):
             self.decisions[-1] = Decision(
-                new.kind, min(last.first, new.first), max(last.last, new.last), last.count + new.count, new.run_id, new.detail
+                new.kind,
+                min(last.first, new.first),
+                max(last.last, new.last),
+                last.count + new.count,
+                new.run_id,
+                new.detail,
             )
         else:
             self.decisions.append(new)

@@ -1,5 +1,7 @@
 """The port and its types, for backend authors. Start with `Backend`; its docstrings are the contract."""
 
+from __future__ import annotations
+
 from rota.backend.fact import Fact, schedule_text
 from rota.backend.port import Backend
 from rota.backend.types import (
@@ -35,7 +37,7 @@ from rota.backend.types import (
 
 __all__ = [
     "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventRef", "Fact", "FactKind",
-    "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange", "Prune", "Refusal",
-    "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing", "StoredJob", "event_run_id",
-    "schedule_text",
+    "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange", "Prune",
+    "Refusal", "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing", "StoredJob",
+    "event_run_id", "schedule_text",
 ]  # fmt: skip

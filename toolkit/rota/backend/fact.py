@@ -36,8 +36,8 @@ class Fact(Event):
     """
 
     __slots__ = (
-        "attempt", "cause", "definition", "due", "error", "kind", "next_attempt_at", "records_processed", "revision", "seq",
-        "started_at",
+        "attempt", "cause", "definition", "due", "error", "kind", "next_attempt_at", "records_processed", "revision",
+        "seq", "started_at",
     )  # fmt: skip
     __setattr__ = object.__setattr__  # facts are built on the hot path: a frozen base would cost a call per field
 
@@ -60,9 +60,9 @@ class Fact(Event):
     ) -> None:
         self.seq = seq
         self.kind = kind
-        self.occurred_at = at  # type: ignore[misc]
+        self.occurred_at = at  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
         self.definition = definition
-        self.caused_by = run_id  # type: ignore[misc]
+        self.caused_by = run_id  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
         self.attempt = attempt
         self.revision = revision
         self.cause = cause
@@ -71,20 +71,20 @@ class Fact(Event):
         self.error = error
         self.next_attempt_at = next_attempt_at
         self.records_processed = records_processed
-        self.depth = depth  # type: ignore[misc]
+        self.depth = depth  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
 
-    source_module = LIFECYCLE_MODULE  # type: ignore[assignment,misc]
+    source_module = LIFECYCLE_MODULE
 
     @property
-    def event_type(self) -> str:  # type: ignore[override]
+    def event_type(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.kind.value
 
     @property
-    def scope_id(self) -> str:  # type: ignore[override]
+    def scope_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.definition.scope_id
 
     @property
-    def subject(self) -> str:  # type: ignore[override]
+    def subject(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.definition.job_id
 
     @property
@@ -92,14 +92,14 @@ class Fact(Event):
         return self.caused_by
 
     @property
-    def event_id(self) -> str:  # type: ignore[override]
+    def event_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Stable: the same fact told twice has the same id."""
         if self.caused_by is None:
             return f"{self.kind.value}-{self.revision}-{_digest(self.scope_id, self.subject)}"
         return f"{self.kind.value}-{self.caused_by}-{self.attempt}"
 
     @property
-    def data(self) -> bytes:  # type: ignore[override]
+    def data(self) -> bytes:  # pyright: ignore[reportIncompatibleVariableOverride]
         return json.dumps(self.details(), ensure_ascii=False).encode("utf-8", "replace")
 
     def details(self) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """The port: what a backend author implements. The docstrings are the contract.
 
-A backend stores, claims and settles; it decides nothing that needs cron, zones, policies, handlers or random numbers. Three
-decisions are taken inside the store, and passed in as data: is the lane busy, is this key taken, is this lane claimable.
+A backend stores, claims and settles; it decides nothing that needs cron, zones, policies, handlers or random numbers.
+Three decisions are taken inside the store, and passed in as data: is the lane busy, is this key taken, is this lane
+claimable.
 
-Every write is guarded (revision of the job, next_due of the occurrence, token of the lease, uniqueness of the key) and may be
-repeated with the same arguments: a repeat changes nothing and gives the first answer. Batches succeed or fail item by item.
-Durations cross the port; the store turns them into instants with its own clock. A backend object is a connection, not a node.
+Every write is guarded (revision of the job, next_due of the occurrence, token of the lease, uniqueness of the key) and
+may be repeated with the same arguments: a repeat changes nothing and gives the first answer. Batches succeed or fail
+item by item. Durations cross the port; the store turns them into instants with its own clock. A backend object is a
+connection, not a node.
 
 Errors: `StoreUnavailable` when the call certainly did nothing, `OutcomeUnknown` when it may have happened.
 """
@@ -58,7 +60,9 @@ class Backend(ABC):
     capabilities: Capability = Capability(0)
     resolution: ClassVar[timedelta] = timedelta(microseconds=1)
     max_payload: ClassVar[int] = MAX_PAYLOAD
-    patience: timedelta = timedelta(seconds=10)  # how long calls of the application ride out an unreachable store (OPS-2)
+    patience: timedelta = timedelta(
+        seconds=10
+    )  # how long calls of the application ride out an unreachable store (OPS-2)
 
     def __init__(self, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -101,21 +105,24 @@ class Backend(ABC):
 
     @abstractmethod
     async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        """Per item, in one step: key taken within its TTL -> DUPLICATE (KEY-1, KEY-3); revision differs -> CONFLICT; else
-        take the key, and if it `changes` anything store definition, owner, next_due, mark and decisions, move the revision,
-        and record the REGISTERED fact (REG-1 to REG-3). Queued and running runs keep their definition; the lane's queue and
-        priority follow the new one. A paused job stays paused. A repeat (same request_id) gives the first answer."""
+        """Per item, in one step: key taken within its TTL -> DUPLICATE (KEY-1, KEY-3); revision differs -> CONFLICT;
+        else take the key, and if it `changes` anything store definition, owner, next_due, mark and decisions, move the
+        revision, and record the REGISTERED fact (REG-1 to REG-3). Queued and running runs keep their definition; the
+        lane's queue and priority follow the new one. A paused job stays paused. A repeat (same request_id) gives the
+        first answer."""
 
     @abstractmethod
     async def remove(self, key: JobKey, request_id: UUID) -> bool:
         """Remove the job and cancel its queued and retrying runs with reason `unscheduled` (REG-4).
 
         A leased run goes on, but is never retried. Mark, keys, revision, tokens and history stay. No claim of the job
-        succeeds after it returned. False where there is no such job; a repeat (same request_id) gives the first answer."""
+        succeeds after it returned. False where there is no such job; a repeat (same request_id) gives the first
+        answer."""
 
     @abstractmethod
     async def pause(self, change: PauseChange) -> bool:
-        """Set or clear the pause, move next_due and mark, record the decisions (PAUSE-1). False when the revision moved.
+        """Set or clear the pause, move next_due and mark, record the decisions (PAUSE-1). False when the revision
+        moved.
 
         While paused the lane is not claimable, whatever is queued."""
 
@@ -127,72 +134,75 @@ class Backend(ABC):
 
     @abstractmethod
     async def due(self, limit: int) -> Due:
-        """Jobs with next_due <= now, paused ones included, earliest first; and the earliest next_due of all the others."""
+        """Jobs with next_due <= now, paused ones included, earliest first; and the earliest next_due of all the
+        others."""
 
     @abstractmethod
     async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
         """Per item, in one step, guarded by revision and next_due: see `Firing` (CRON-4, CRON-7, CRON-8).
 
-        The lane is busy while it holds an unfinished run whose earliest start has come. Consecutive decisions of the same
-        kind with the same run become one row with a range, as long as nothing fired between them (HIST-5)."""
+        The lane is busy while it holds an unfinished run whose earliest start has come. Consecutive decisions of the
+        same kind with the same run become one row with a range, as long as nothing fired between them (HIST-5)."""
 
     @abstractmethod
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
         """Per item: the id of the run that stands for it, or why none does (MANUAL-1, KEY-4, RETRY-5).
 
-        Checked in this order: the job exists; the run id is known already (a repeat); the key is taken (the first run's id);
-        the letter was replayed already (that run's id); the lane is full. A replay takes the letter's payload and event
-        and marks it replayed. `within` is the caller's own transaction (TX-1)."""
+        Checked in this order: the job exists; the run id is known already (a repeat); the key is taken (the first run's
+        id); the letter was replayed already (that run's id); the lane is full. A replay takes the letter's payload and
+        event and marks it replayed. `within` is the caller's own transaction (TX-1)."""
 
     @abstractmethod
     async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        """Per event: match the OnEvent jobs stored now, by scope (`_platform` matches every scope), module, type and subject,
-        and enqueue one run each with id `event_run_id(job, event_id)` (EVENT-1, EVENT-3).
+        """Per event: match the OnEvent jobs stored now, by scope (`_platform` matches every scope), module, type and
+        subject, and enqueue one run each with id `event_run_id(job, event_id)` (EVENT-1, EVENT-3).
 
-        A known `(job, event_id)` gives that run's id again, also after the run itself was pruned, for `memory`. A lifecycle
-        event about the job itself does not match. At `max_depth` the run is stored DEAD, with both facts of a dead letter
-        (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4)."""
+        A known `(job, event_id)` gives that run's id again, also after the run itself was pruned, for `memory`. A
+        lifecycle event about the job itself does not match. At `max_depth` the run is stored DEAD, with both facts of a
+        dead letter (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4)."""
 
     # --- work ---
 
     @abstractmethod
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Hand over at most one run of each claimable lane, at most `limit` in all, by priority, then by who became ready first.
+        """Hand over at most one run of each claimable lane, at most `limit` in all, by priority, then by who became
+        ready first.
 
-        A lane is claimable when its job is not paused, no lease is held, and its head may start: the retrying run if there
-        is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in one step:
-        token + 1 (strictly increasing per job, across removal too), attempt + 1, lease, node, started_at, the job's
-        last_attempt_at, the TRIGGERED fact. Heads whose handler is not in `handlers` are left alone, unless no live node
-        has it: then `handler_is_missing`. A repeat (same node and number) hands over nothing new: it gives the claims of
-        that number that still hold. Expired leases are not taken over but listed, up to 100: the caller settles them
-        with `only_if_expired`."""
+        A lane is claimable when its job is not paused, no lease is held, and its head may start: the retrying run if
+        there is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in
+        one step: token + 1 (strictly increasing per job, across removal too), attempt + 1, lease, node, started_at, the
+        job's last_attempt_at, the TRIGGERED fact. Heads whose handler is not in `handlers` are left alone, unless no
+        live node has it: then `handler_is_missing`. A repeat (same node and number) hands over nothing new: it gives
+        the claims of that number that still hold. Expired leases are not taken over but listed, up to 100: the caller
+        settles them with `only_if_expired`."""
 
     @abstractmethod
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
-        """The node is alive; its leases last at least `lease` from now (never shorter than before). An expired lease that
-        nobody settled is renewed too; one with another token is `lost` (LEASE-1)."""
+        """The node is alive; its leases last at least `lease` from now (never shorter than before). An expired lease
+        that nobody settled is renewed too; one with another token is `lost` (LEASE-1)."""
 
     @abstractmethod
     async def settle(
         self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
     ) -> tuple[list[bool], Claimed | None]:
-        """Per item, in one step, if the lane is leased with that token (and expired, where asked): write the attempt, the
-        state, the job's last times and the facts; free the lane. False: refused, nothing changed.
+        """Per item, in one step, if the lane is leased with that token (and expired, where asked): write the attempt,
+        the state, the job's last times and the facts; free the lane. False: refused, nothing changed.
 
         A repeat of a stored settlement (same token, same node) is True and changes nothing. RETRYING for a run that was
-        asked to stop, or RETRYING and DEAD for a run whose job was removed, is stored as CANCELLED with its error and without
-        facts (REG-4, CANCEL-1). Finished runs of the job beyond `keep` may be forgotten in the same step (HIST-2). With
-        `then`, claim in the same call, after the settlements."""
+        asked to stop, or RETRYING and DEAD for a run whose job was removed, is stored as CANCELLED with its error and
+        without facts (REG-4, CANCEL-1). Finished runs of the job beyond `keep` may be forgotten in the same step
+        (HIST-2). With `then`, claim in the same call, after the settlements."""
 
     @abstractmethod
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        """Undo the claims that still hold: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is the node
-        that is gone after this call."""
+        """Undo the claims that still hold: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is the
+        node that is gone after this call."""
 
     @abstractmethod
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
-        """A run that has not started, or waits for a retry, becomes CANCELLED; a leased one is marked, and `renew` tells its
-        node. False for a final or unknown run (CANCEL-1); a repeat (same request_id) gives the first answer."""
+        """A run that has not started, or waits for a retry, becomes CANCELLED; a leased one is marked, and `renew`
+        tells its node. False for a final or unknown run (CANCEL-1); a repeat (same request_id) gives the first
+        answer."""
 
     # --- reading and cleaning ---
 
@@ -224,9 +234,11 @@ class Backend(ABC):
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
     ) -> list[Fact] | None:
-        """Forget the facts `done`, put others aside, and give the next ones in order, leaving out those of jobs in `skip`.
+        """Forget the facts `done`, put others aside, and give the next ones in order, leaving out those of jobs in
+        `skip`.
 
-        One node relays at a time, for as long as it calls again within `lease`; the others get None (HIST-3, HIST-4)."""
+        One node relays at a time, for as long as it calls again within `lease`; the others get None (HIST-3,
+        HIST-4)."""
 
     @abstractmethod
     async def census(self, scope_id: str | None = None) -> Census:
@@ -240,4 +252,5 @@ class Backend(ABC):
 
     @abstractmethod
     async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
-        """Read a stored position (0 when new); with a value set it if it still is `expected`. Gives what is stored then."""
+        """Read a stored position (0 when new); with a value set it if it still is `expected`. Gives what is stored
+        then."""

@@ -1,7 +1,7 @@
 """What crosses the port: values only.
 
-Messages on the hot path (`Enqueue`, `Claim`, `Settlement`) are slotted but not frozen: a frozen value of this size costs four
-times as much to make, and one of each is made per run. Treat them as values all the same.
+Messages on the hot path (`Enqueue`, `Claim`, `Settlement`) are slotted but not frozen: a frozen value of this size
+costs four times as much to make, and one of each is made per run. Treat them as values all the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def event_run_id(key: JobKey, event_id: str) -> UUID:
     return uuid5(NAMESPACE_OID, "\x00".join((*key, event_id)))
 
 
-# --- jobs ---------------------------------------------------------------------------------------------------------------
+# --- jobs ---
 
 
 @frozen
@@ -57,7 +57,8 @@ class StoredJob:
 
 @frozen
 class Standing:
-    """What the store knows under a job key, removed jobs included: revision and decided mark outlive the job (CRON-4)."""
+    """What the store knows under a job key, removed jobs included: revision and decided mark outlive the job
+    (CRON-4)."""
 
     now: datetime
     revision: int = 0
@@ -69,8 +70,8 @@ class Standing:
 class Registration:
     """Store `definition` if the revision is still `expected` and its key is free.
 
-    `changes=False` is a registration of what is stored already: only the key is taken. `request_id` makes a repeat give the
-    first answer again. `decisions` are the old trigger's owed occurrences; `decided` moves the mark (None: stays).
+    `changes=False` is a registration of what is stored already: only the key is taken. `request_id` makes a repeat give
+    the first answer again. `decisions` are the old trigger's owed occurrences; `decided` moves the mark (None: stays).
     """
 
     definition: JobDefinition
@@ -118,7 +119,7 @@ class JobQuery:
     owner: str | None = None
 
 
-# --- occurrences --------------------------------------------------------------------------------------------------------
+# --- occurrences ---
 
 
 @define(eq=False)
@@ -145,10 +146,10 @@ class Due:
 class Firing:
     """Decide the occurrences of a job up to `decided`, if revision and next_due are still as they were read.
 
-    With a `run_id`: when the lane is free (for `queues_behind`: when no other occurrence waits behind it already) store a run
-    for `due` with `covers` and `missed_count`, and the `coalesced` decision; when it is busy store one SKIPPED decision over
-    `first..due` (`count` occurrences) with the run in the way. `decisions` are stored in any case. Then the mark and
-    `next_due` move.
+    With a `run_id`: when the lane is free (for `queues_behind`: when no other occurrence waits behind it already) store
+    a run for `due` with `covers` and `missed_count`, and the `coalesced` decision; when it is busy store one SKIPPED
+    decision over `first..due` (`count` occurrences) with the run in the way. `decisions` are stored in any case. Then
+    the mark and `next_due` move.
     """
 
     key: JobKey
@@ -209,7 +210,7 @@ class EventRef:
     max_depth: int
 
 
-# --- work ---------------------------------------------------------------------------------------------------------------
+# --- work ---
 
 
 @define(eq=False)
@@ -231,8 +232,8 @@ class ClaimRequest:
 class Claim:
     """A run handed to a node: attempt counted, lease and token stored.
 
-    `definition` is the one under which the run was queued (REG-3), except queue and priority. `handler_is_missing` marks a
-    run whose handler no live node has: it is handed out only to be dead-lettered (RETRY-4).
+    `definition` is the one under which the run was queued (REG-3), except queue and priority. `handler_is_missing`
+    marks a run whose handler no live node has: it is handed out only to be dead-lettered (RETRY-4).
     """
 
     key: JobKey
@@ -293,6 +294,14 @@ class Settlement:
     wait: timedelta | None = None
     only_if_expired: bool = False
 
+    def overruled(self, stop: str | None, removed: bool) -> tuple[RunState, tuple[FactKind, ...], str | None]:
+        """State, facts and reason to store, given that the run was asked to stop, or its job was removed meanwhile:
+        nothing is retried then, and of a removed job nothing becomes a dead letter (REG-4, CANCEL-1)."""
+        is_retry, is_death = self.state is RunState.RETRYING, self.state is RunState.DEAD
+        if (removed and (is_retry or is_death)) or (stop is not None and is_retry):
+            return RunState.CANCELLED, (), stop or "unscheduled"
+        return self.state, self.facts, self.reason
+
 
 @define(eq=False)
 class Renewal:
@@ -319,7 +328,7 @@ class NodeInfo:
     seen_at: datetime | None = None
 
 
-# --- reading and cleaning -----------------------------------------------------------------------------------------------
+# --- reading and cleaning ---
 
 
 @frozen
@@ -336,7 +345,8 @@ class RunQuery:
 
 @frozen
 class Prune:
-    """Forget finished runs beyond `runs` per job or older than `age`, old letters if asked, expired keys, dead nodes."""
+    """Forget finished runs beyond `runs` per job or older than `age`, old letters if asked, expired keys, dead
+    nodes."""
 
     runs: int
     age: timedelta
