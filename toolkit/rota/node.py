@@ -389,10 +389,13 @@ class Node:
 
     async def _hand_back(self, several: list[Held]) -> None:
         refs = [self.lease_ref(held) for held in several]
-        try:
-            await self.backend.hand_back(refs)
-        except STORE_ERRORS:
-            log.warning("%d runs could not be handed back; they wait for their leases to end", len(refs))
+        for try_ in (1, 2):  # a node that leaves has no later: one hiccup must not cost a whole lease
+            try:
+                await self.backend.hand_back(refs)
+                break
+            except STORE_ERRORS:
+                if try_ == 2:
+                    log.warning("%d runs could not be handed back; they wait for their leases to end", len(refs))
         for held in several:
             self.held.pop(held, None)
 
