@@ -8,8 +8,8 @@ from rota.api import JobScheduler
 from rota.names import DEFAULT_SCOPE
 from rota.run import JobRun, JobStatus
 
-# Renewals are due at a third of the lease: with a long one, days pass without a heartbeat every ten seconds. Not too long:
-# a node learns from a renewal that it holds a run whose claim it never heard of.
+# Renewals are due at a third of the lease: with a long one, days pass without a heartbeat every ten seconds. Not too
+# long: a node learns from a renewal that it holds a run whose claim it never heard of.
 LONG_LEASE = timedelta(hours=1)
 
 

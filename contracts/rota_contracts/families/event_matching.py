@@ -109,7 +109,7 @@ class EventMatchingClauses:
             for number in range(3):
                 await one.schedule(on_event(f"job-{number}"))
                 await scene.write(two, event())
-            await scene.settle()
+                await scene.settle()
             assert await _counts(two, "job-0", "job-1", "job-2") == [3, 2, 1]
 
     @clause("EVENT-1", "a job that was removed is started by no event")

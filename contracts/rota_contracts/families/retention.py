@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from rota.api import JobScheduler
 from rota.definition import RetryPolicy
 from rota.run import Retention, RunState
 from rota_contracts.clause import clause
@@ -13,6 +14,10 @@ from rota_contracts.scene import Scene
 
 ONE_TRY = RetryPolicy.single_attempt()
 SHORT = timedelta(minutes=1)
+
+
+async def _says(node: JobScheduler, number: str) -> bool:
+    return any(number in check.detail for check in (await node.health()).checks)
 
 
 class RetentionClauses:
@@ -97,7 +102,7 @@ class RetentionClauses:
             for _ in range(7):
                 await node.trigger_once("job")
             await scene.settle()
-            assert any("7" in check.detail for check in (await node.health()).checks)
+            await scene.eventually(lambda: _says(node, "7"))
 
     @clause("HIST-2", "the last times of a job outlive its runs", uses=("virtual",))
     async def test_retention_does_not_forget_the_last_times(self, scene: Scene) -> None:
