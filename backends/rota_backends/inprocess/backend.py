@@ -555,9 +555,10 @@ class InProcessBackend(Backend):
         self._runs.pop(run.run_id.int, None)
 
     def _tell(self, run: Run, kind: FactKind, now: datetime) -> None:
+        error = None if kind is FactKind.TRIGGERED else run.error
         fact = Fact(
-            next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due,
-            run.started_at, run.error if kind is not FactKind.TRIGGERED else None, run.start_at, run.records, run.depth + 1,
+            next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due, run.started_at,
+            error, run.start_at, run.records, run.depth + 1,
         )  # fmt: skip
         self._outbox.add(fact)
 
