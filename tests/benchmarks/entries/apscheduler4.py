@@ -14,9 +14,7 @@ from tests.benchmarks.counting import Count, Starts, Watch, low_load
 from tests.benchmarks.stepped import MINUTE, SteppedClock, due_of, expressions, patched_datetime
 
 TITLE = "APScheduler 4.0.0a6 (memory)"
-PROMISES = (
-    "no order, and overlaps (max_running_jobs=None: with 1 every claim scans the queue); no history, events not kept"
-)
+PROMISES = "no order, overlaps (max_running_jobs=None: with 1 each claim scans the queue), no history, events not kept"
 SETTINGS = "AsyncScheduler, at most 100 at once, max_running_jobs=None, fewer triggers than the others (see the table)"
 
 _REST = 0.05  # seconds in which its loops go to rest, after a turn and before the clock moves
@@ -147,8 +145,8 @@ async def _tick(scheduler: Any, clock: SteppedClock, done: asyncio.Event, due: i
         updated(schedule_id="schedule0", task_id="job0", next_fire_time=clock.now() - MINUTE)
     )
     await done.wait()
-    while await scheduler.data_store.get_next_schedule_run_time() <= clock.now():
-        await asyncio.sleep(0)  # noqa: ASYNC110  it has no event for this
+    while await scheduler.data_store.get_next_schedule_run_time() <= clock.now():  # noqa: ASYNC110  no event says so
+        await asyncio.sleep(0)
     whole = watch.read()["cpu"] / due
     await asyncio.sleep(_REST)
     return {"whole": whole}
