@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -34,6 +34,12 @@ async def stored(node: JobScheduler, job_id: str = "job", *, scope_id: str = DEF
 def ticking(job_id: str = "job", **more: Any) -> JobDefinition:
     """Due every minute but the full hour: registered at 12:00:30 it has no occurrence before 12:01 (CRON-6)."""
     return cron(job_id, "1-59 * * * *", **more)
+
+
+def only(found: Sequence[T]) -> T:
+    """The one there is."""
+    assert len(found) == 1, f"one was expected, there are {len(found)}"
+    return found[0]
 
 
 def payloads(scene: Scene, job_id: str = "job") -> list[bytes]:

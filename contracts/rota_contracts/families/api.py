@@ -45,7 +45,7 @@ async def _raises(call: Awaitable[Any]) -> bool:
 class NodeLifeClauses:
     """Section 1."""
 
-    @clause("API", "no method of a node works after it was left, and none has an effect")
+    @clause("API", "no method of a node works after it was left, and none has an effect", level=Level.NODES)
     async def test_no_method_works_outside(self, scene: Scene) -> None:
         async with scene.open() as outer:
             await outer.schedule(manual())

@@ -59,8 +59,11 @@ class CancelWaitingClauses:
             assert (await scene.look(node, run_id)).state is RunState.CANCELLED
             assert scene.journal.count() == 0
 
-    @clause("CANCEL-1", "a run that waits for a retry and is cancelled has no further attempt, and frees the lane",
-            uses=("virtual",))  # fmt: skip
+    @clause(
+        "CANCEL-1",
+        "a run that waits for a retry and is cancelled has no further attempt, and frees the lane",
+        uses=("virtual",),
+    )
     async def test_a_cancelled_retrying_run_is_not_tried_again(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="flaky", retry=RetryPolicy.fixed(seconds=60)))

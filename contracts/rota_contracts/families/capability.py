@@ -40,28 +40,48 @@ class AbsenceClauses:
     async def test_durability_is_not_pretended(self, scene: Scene) -> None:
         await _refuses(scene, Capability.DURABLE)
 
-    @clause("CAP-1", "DISTRIBUTED cannot be required where it is not declared", lacks=Capability.DISTRIBUTED,
-            uses=("scheduler",))  # fmt: skip
+    @clause(
+        "CAP-1",
+        "DISTRIBUTED cannot be required where it is not declared",
+        lacks=Capability.DISTRIBUTED,
+        uses=("scheduler",),
+    )
     async def test_distribution_is_not_pretended(self, scene: Scene) -> None:
         await _refuses(scene, Capability.DISTRIBUTED)
 
-    @clause("CAP-1", "SECOND_PRECISION cannot be required where it is not declared", lacks=Capability.SECOND_PRECISION,
-            uses=("scheduler",))  # fmt: skip
+    @clause(
+        "CAP-1",
+        "SECOND_PRECISION cannot be required where it is not declared",
+        lacks=Capability.SECOND_PRECISION,
+        uses=("scheduler",),
+    )
     async def test_second_precision_is_not_pretended(self, scene: Scene) -> None:
         await _refuses(scene, Capability.SECOND_PRECISION)
 
-    @clause("CAP-1", "TRANSACTIONAL_TRIGGER cannot be required where it is not declared",
-            lacks=Capability.TRANSACTIONAL_TRIGGER, uses=("scheduler",))  # fmt: skip
+    @clause(
+        "CAP-1",
+        "TRANSACTIONAL_TRIGGER cannot be required where it is not declared",
+        lacks=Capability.TRANSACTIONAL_TRIGGER,
+        uses=("scheduler",),
+    )
     async def test_transactional_triggers_are_not_pretended(self, scene: Scene) -> None:
         await _refuses(scene, Capability.TRANSACTIONAL_TRIGGER)
 
-    @clause("CAP-1", "PUSH_WAKEUP cannot be required where it is not declared", lacks=Capability.PUSH_WAKEUP,
-            uses=("scheduler",))  # fmt: skip
+    @clause(
+        "CAP-1",
+        "PUSH_WAKEUP cannot be required where it is not declared",
+        lacks=Capability.PUSH_WAKEUP,
+        uses=("scheduler",),
+    )
     async def test_wakeups_are_not_pretended(self, scene: Scene) -> None:
         await _refuses(scene, Capability.PUSH_WAKEUP)
 
-    @clause("CAP-1", "a trigger within a transaction is refused, and does not happen outside of it",
-            lacks=Capability.TRANSACTIONAL_TRIGGER, uses=("scheduler",))  # fmt: skip
+    @clause(
+        "CAP-1",
+        "a trigger within a transaction is refused, and does not happen outside of it",
+        lacks=Capability.TRANSACTIONAL_TRIGGER,
+        uses=("scheduler",),
+    )
     async def test_a_trigger_within_a_transaction_does_not_happen_outside_of_it(self, scene: Scene) -> None:
         async with scene.scheduler() as node:
             await node.schedule(manual())
@@ -73,8 +93,11 @@ class AbsenceClauses:
             assert await node.get_run_history("job") == []
             assert (await scene.run(node, "job", idempotency_key=key())).state is RunState.SUCCEEDED
 
-    @clause("CAP-1", "a refused capability is a ScheduleError, and a refused precision is a refused capability",
-            lacks=Capability.SECOND_PRECISION)  # fmt: skip
+    @clause(
+        "CAP-1",
+        "a refused capability is a ScheduleError, and a refused precision is a refused capability",
+        lacks=Capability.SECOND_PRECISION,
+    )
     async def test_a_refused_precision_is_not_another_kind_of_error(self, scene: Scene) -> None:
         async with scene.open() as node:
             with pytest.raises(UnsupportedPrecision) as caught:
@@ -113,8 +136,11 @@ class PresenceClauses:
 class PrecisionClauses:
     """CAP-2."""
 
-    @clause("CAP-2", "six fields are refused where the minute is the finest, and nothing is stored",
-            lacks=Capability.SECOND_PRECISION)  # fmt: skip
+    @clause(
+        "CAP-2",
+        "six fields are refused where the minute is the finest, and nothing is stored",
+        lacks=Capability.SECOND_PRECISION,
+    )
     async def test_six_fields_are_not_stored_by_a_backend_of_minutes(self, scene: Scene) -> None:
         async with scene.open() as node:
             for expression in ("*/5 * * * * *", "0 * * * * *"):
@@ -146,8 +172,12 @@ class PrecisionClauses:
             assert [(run.due, run.missed_count) for run in reversed(runs)] == [(due, 0) for due in wanted]
             assert scene.journal.starts("job") == wanted
 
-    @clause("CAP-2", "five fields still mean minutes on a backend of seconds", needs=Capability.SECOND_PRECISION,
-            uses=("virtual",))  # fmt: skip
+    @clause(
+        "CAP-2",
+        "five fields still mean minutes on a backend of seconds",
+        needs=Capability.SECOND_PRECISION,
+        uses=("virtual",),
+    )
     async def test_five_fields_do_not_fire_every_second(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         async with scene.open() as node:

@@ -181,8 +181,11 @@ class NameClauses:
 class AccessContextClauses:
     """ID-3."""
 
-    @clause("ID-3", "creator and scope reach the handler as a synthetic context without roles, whatever the cause",
-            uses=("virtual",))  # fmt: skip
+    @clause(
+        "ID-3",
+        "creator and scope reach the handler as a synthetic context without roles, whatever the cause",
+        uses=("virtual",),
+    )
     async def test_no_cause_loses_the_identity(self, scene: Scene) -> None:
         who = {"created_by": "ada", "scope_id": "tenant"}
         async with scene.open() as node:

@@ -11,7 +11,7 @@ from rota.errors import JobNotFound, ScheduleError
 from rota.run import Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual, on_event
-from rota_contracts.families._look import payloads, status_of, ticking
+from rota_contracts.families._look import only, payloads, status_of, ticking
 from rota_contracts.scene import Scene
 
 
@@ -26,7 +26,7 @@ class ManualClauses:
                 run_id = await node.trigger_once(definition.job_id)
                 assert isinstance(run_id, UUID)
                 await scene.settle()
-                (run,) = await node.get_run_history(definition.job_id)
+                run = only(await node.get_run_history(definition.job_id))
                 assert (run.run_id, run.state) == (run_id, RunState.SUCCEEDED)
                 assert (run.cause, run.due, run.event_id, run.missed_count) == (Cause.MANUAL, None, None, 0)
                 seen = scene.journal.last(definition.job_id)

@@ -8,7 +8,7 @@ from rota.definition import ScheduleOutcome
 from rota.run import Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event, script
-from rota_contracts.families._look import payloads, status_of, ticking
+from rota_contracts.families._look import only, payloads, status_of, ticking
 from rota_contracts.scene import Scene
 
 
@@ -100,8 +100,12 @@ class PauseClauses:
             await scene.settle()
             assert (await scene.look(one, run.run_id)).state is RunState.SUCCEEDED
 
-    @clause("PAUSE-1", "a run whose node died does not start again while its job is paused", level=Level.NODES,
-            uses=("virtual",))  # fmt: skip
+    @clause(
+        "PAUSE-1",
+        "a run whose node died does not start again while its job is paused",
+        level=Level.NODES,
+        uses=("virtual",),
+    )
     async def test_a_lost_run_of_a_paused_job_does_not_start_again(self, scene: Scene) -> None:
         async with scene.open() as one, scene.open() as other:
             await one.schedule(manual(handler="script", payload=script("hold", "ok")))
@@ -150,19 +154,24 @@ class ResumeClauses:
             seen = [(run.due, run.missed_count, run.covers_from) for run in reversed(runs)]
             assert seen == [(scene.at("12:06"), 0, None), (scene.at("12:07"), 0, None)]
 
-    @clause("PAUSE-1", "occurrences due during the pause are not made up though nobody looked at them then",
-            uses=("virtual", "step"))  # fmt: skip
+    @clause(
+        "PAUSE-1",
+        "occurrences due during the pause that nobody looked at then are not made up",
+        level=Level.NODES,
+        uses=("virtual", "step"),
+    )
     async def test_undecided_occurrences_of_a_pause_are_not_made_up(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
-        async with scene.open() as node:
-            await node.schedule(ticking())
-            await node.pause("job", reason="maintenance")
+        async with scene.open(concurrency=0) as client:
+            await client.schedule(ticking())
+            await client.pause("job", reason="maintenance")
             await scene.step(minutes=5)
-            await node.resume("job")
-            await scene.settle()
-            assert await node.get_run_history("job") == []
-            await scene.advance(seconds=30)
-            (run,) = await node.get_run_history("job")
+            await client.resume("job")
+            async with scene.open():
+                await scene.settle()
+                assert await client.get_run_history("job") == []
+                await scene.advance(seconds=30)
+            run = only(await client.get_run_history("job"))
             assert (run.due, run.missed_count) == (scene.at("12:06"), 0)
 
     @clause("PAUSE-1", "a resumed job whose next occurrence did not come yet does not fire sooner", uses=("virtual",))
@@ -183,7 +192,7 @@ class ResumeClauses:
             await node.schedule(on_event())
             await node.pause("job", reason="maintenance")
             first = await node.trigger_once("job")
-            (second,) = await node.notify(event())
+            second = only(await node.notify(event()))
             third = await node.trigger_once("job")
             await scene.settle()
             assert (await status_of(node)).queued == 3
@@ -223,15 +232,18 @@ class ResumeClauses:
             await scene.advance(seconds=20)
             assert scene.journal.starts("job") == [scene.at("12:00")]
 
-    @clause("PAUSE-1", "resuming what is not paused drops no owed occurrence", uses=("virtual", "step"))
+    @clause(
+        "PAUSE-1", "resuming what is not paused drops no owed occurrence", level=Level.NODES, uses=("virtual", "step")
+    )
     async def test_resuming_what_is_not_paused_drops_nothing_owed(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
-        async with scene.open() as node:
-            await node.schedule(ticking())
+        async with scene.open(concurrency=0) as client:
+            await client.schedule(ticking())
             await scene.step(minutes=5)
-            await node.resume("job")
-            await scene.settle()
-            (run,) = await node.get_run_history("job")
+            await client.resume("job")
+            async with scene.open():
+                await scene.settle()
+            run = only(await client.get_run_history("job"))
             assert (run.due, run.missed_count) == (scene.at("12:05"), 5)
 
     @clause("PAUSE-1", "a replaced job stays paused", uses=("virtual",))

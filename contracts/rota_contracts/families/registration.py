@@ -16,7 +16,7 @@ from rota.errors import InvalidCron, ScheduleError
 from rota.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual
-from rota_contracts.families._look import at_once, cluster, payloads, status_of, stored
+from rota_contracts.families._look import at_once, cluster, only, payloads, status_of, stored
 from rota_contracts.scene import Scene
 
 SECOND = timedelta(seconds=1)
@@ -45,13 +45,13 @@ class RegistrationClauses:
             assert await node.schedule(manual(payload=b"x")) is ScheduleOutcome.REGISTERED
             assert await stored(node) == manual(payload=b"x")
             await scene.settle()
-            (told,) = await scene.events("job")
+            told = only(await scene.events("job"))
             assert (told.event_type, told.source_module, told.scope_id) == (
                 "JobRegistered",
                 "_platform.jobs",
                 "default",
             )
-            (data,) = await scene.event_data("job")
+            data = only(await scene.event_data("job"))
             assert (data["job_id"], data["scope_id"], data["handler_name"]) == ("job", "default", "ok")
 
     @clause("REG-1", "no field of a definition is lost or changed in the store")

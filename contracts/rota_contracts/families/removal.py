@@ -71,8 +71,11 @@ class RemovalClauses:
             assert [attempt.outcome for attempt in run.attempts] == [AttemptOutcome.SUCCEEDED]
             assert await scene.event_types("job") == ["JobRegistered", "JobTriggered", "JobSucceeded"]
 
-    @clause("REG-4", "an attempt that fails after its job was removed is not retried: CANCELLED, with its error",
-            uses=("virtual",))  # fmt: skip
+    @clause(
+        "REG-4",
+        "an attempt that fails after its job was removed is not retried: CANCELLED, with its error",
+        uses=("virtual",),
+    )
     async def test_a_failing_attempt_of_a_removed_job_is_not_retried(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="script", payload=script("sleep:5", "ok"), timeout=timedelta(seconds=2)))
@@ -146,8 +149,11 @@ class RemovalClauses:
             assert (await scene.run(node, "job")).state is RunState.SUCCEEDED
             assert payloads(scene) == [b"1", b"new"]
 
-    @clause("REG-4", "a job removed while it runs and registered again is neither blocked nor run beside itself",
-            uses=("virtual",))  # fmt: skip
+    @clause(
+        "REG-4",
+        "a job removed while it runs and registered again is neither blocked nor run beside itself",
+        uses=("virtual",),
+    )
     async def test_a_job_removed_while_running_is_not_blocked_when_it_comes_back(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         async with scene.open() as node:

@@ -10,9 +10,9 @@ from attrs import evolve
 from rota.cron import Cron, Misfire
 from rota.definition import JobDefinition, Manual, OnEvent, RetryPolicy, ScheduleOutcome
 from rota.run import AttemptOutcome, Cause, RunState
-from rota_contracts.clause import clause
+from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event, script
-from rota_contracts.families._look import payloads, status_of, stored, ticking
+from rota_contracts.families._look import only, payloads, status_of, stored, ticking
 from rota_contracts.scene import Scene
 
 BASE = manual(payload=b"base")
@@ -180,30 +180,35 @@ class ScheduleReplacementClauses:
                 (scene.at("12:00"), b"old"), (scene.at("12:30"), b"new"),
             ]  # fmt: skip
 
-    @clause("REG-3", "owed occurrences stay owed when expression and zone are unchanged, and run as now declared",
-            uses=("virtual", "step"))  # fmt: skip
+    @clause(
+        "REG-3",
+        "owed occurrences stay owed when expression and zone are unchanged, and run as now declared",
+        level=Level.NODES,
+        uses=("virtual", "step"),
+    )
     async def test_a_replacement_does_not_drop_owed_occurrences(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
-        async with scene.open() as node:
-            await node.schedule(ticking(payload=b"old"))
-            await scene.advance(minutes=1)
+        async with scene.open(concurrency=0) as client:
+            await client.schedule(ticking(payload=b"old"))
             await scene.step(minutes=10)
-            await node.schedule(ticking(payload=b"new"))
-            await scene.settle()
-            assert payloads(scene) == [b"old", b"new"]
-            run = (await node.get_run_history("job"))[0]
-            assert (run.due, run.missed_count) == (scene.at("12:11"), 10)
-            assert (run.covers_from, run.covers_to) == (scene.at("12:02"), scene.at("12:11"))
+            await client.schedule(ticking(payload=b"new"))
+            async with scene.open():
+                await scene.settle()
+            assert payloads(scene) == [b"new"]
+            run = only(await client.get_run_history("job"))
+            assert (run.due, run.missed_count) == (scene.at("12:10"), 10)
+            assert (run.covers_from, run.covers_to) == (scene.at("12:01"), scene.at("12:10"))
 
-    @clause("REG-3", "owed occurrences are decided under the new policy", uses=("virtual", "step"))
+    @clause("REG-3", "owed occurrences are decided under the new policy", level=Level.NODES, uses=("virtual", "step"))
     async def test_owed_occurrences_are_not_decided_under_the_old_policy(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
-        async with scene.open() as node:
-            await node.schedule(ticking())
+        async with scene.open(concurrency=0) as client:
+            await client.schedule(ticking())
             await scene.step(minutes=10)
-            await node.schedule(ticking(misfire=Misfire.SKIP))
-            await scene.settle()
-            (run,) = await node.get_run_history("job")
+            await client.schedule(ticking(misfire=Misfire.SKIP))
+            async with scene.open():
+                await scene.settle()
+            run = only(await client.get_run_history("job"))
             assert (run.due, run.missed_count, run.covers_from) == (scene.at("12:10"), 0, None)
 
     @clause("REG-3", "no tick of the old trigger fires after schedule returned", uses=("virtual",))
@@ -222,17 +227,23 @@ class ScheduleReplacementClauses:
             await scene.advance(minutes=5)
             assert scene.journal.count() == 0
 
-    @clause("REG-3", "owed occurrences of a replaced trigger are superseded, not run", uses=("virtual", "step"))
+    @clause(
+        "REG-3",
+        "owed occurrences of a replaced trigger are superseded, not run",
+        level=Level.NODES,
+        uses=("virtual", "step"),
+    )
     async def test_owed_occurrences_of_a_replaced_trigger_do_not_run(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
-        async with scene.open() as node:
-            await node.schedule(ticking())
+        async with scene.open(concurrency=0) as client:
+            await client.schedule(ticking())
             await scene.step(minutes=10)
-            await node.schedule(cron(expression="12-59 * * * *"))
-            await scene.settle()
-            assert await node.get_run_history("job") == []
-            await scene.advance(minutes=2)
-            runs = await node.get_run_history("job")
+            await client.schedule(cron(expression="12-59 * * * *"))
+            async with scene.open():
+                await scene.settle()
+                assert await client.get_run_history("job") == []
+                await scene.advance(minutes=2)
+            runs = await client.get_run_history("job")
             assert [(run.due, run.missed_count) for run in runs] == [(scene.at("12:12"), 0)]
 
     @clause("REG-3", "the new trigger starts with the current minute, and with no earlier one", uses=("virtual",))

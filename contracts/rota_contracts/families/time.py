@@ -140,8 +140,11 @@ class TimeClauses:
             await scene.advance(minutes=3)
             assert scene.journal.starts("job") == [scene.at("12:01"), scene.at("12:02"), scene.at("12:03")]
 
-    @clause("TIME-2", "a handler that neither ends nor waits on the clock is not left behind: NotSettled names its run",
-            uses=("virtual",))  # fmt: skip
+    @clause(
+        "TIME-2",
+        "a handler that neither ends nor waits on the clock is not left behind: NotSettled names its run",
+        uses=("virtual",),
+    )
     async def test_advance_does_not_leave_a_busy_handler_behind(self, scene: Scene) -> None:
         plain = asyncio.Event()
 
