@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 
 class RotaError(Exception):
     """The base of everything Rota raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Constructors take other arguments than the message: pickling must not call them with it.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[RotaError], args: tuple[Any, ...], state: dict[str, Any]) -> RotaError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ScheduleError(RotaError, ValueError):

@@ -69,6 +69,16 @@ class Calendar:
             first, end, rest = self._year(first - 1)
         return first + rest.bit_length() - 1
 
+    def count(self, day: int, end: int) -> int:
+        """How many days match from `day` up to, not including, `end`."""
+        found = 0
+        while day < end:
+            first, next_year, mask = self._year(day)
+            stop = min(end, next_year)
+            found += (mask >> (day - first) & ((1 << (stop - day)) - 1)).bit_count()
+            day = stop
+        return found
+
     def _year(self, day: int) -> Year:
         first, end, kind = year_of(day)
         mask = self._masks[kind]
@@ -100,7 +110,17 @@ calendar = lru_cache(maxsize=4096)(Calendar)
 class Plan:
     """A compiled expression. Immutable in effect, shared by all Cron values with the same expression."""
 
-    __slots__ = ("_calendar", "_first", "_hours", "_last", "_minutes", "_seconds", "has_seconds", "is_fixed")
+    __slots__ = (
+        "_calendar",
+        "_first",
+        "_hours",
+        "_last",
+        "_minutes",
+        "_per_day",
+        "_seconds",
+        "has_seconds",
+        "is_fixed",
+    )
 
     def __init__(self, fields: Fields) -> None:
         self._seconds = ladder(fields.second.mask if fields.second else 1, 60)
@@ -109,6 +129,8 @@ class Plan:
         self._calendar = calendar(fields.day.mask, fields.month.mask, fields.weekday.mask, fields.is_either)
         self._first = self._hours.first * 60 + self._minutes.first
         self._last = self._hours.last * 60 + self._minutes.last
+        seconds = fields.second.mask.bit_count() if fields.second else 1
+        self._per_day = fields.hour.mask.bit_count() * fields.minute.mask.bit_count() * seconds
         self.has_seconds = fields.second is not None
         self.is_fixed = fields.is_fixed
 
@@ -135,6 +157,10 @@ class Plan:
                 return wanted * 60 + found
             minute = self._minute_at_or_before(wanted - 1)
         return minute * 60 + self._seconds.last
+
+    def count(self, day: int, end: int) -> int:
+        """How many times match on whole local days, from `day` up to, not including, `end`."""
+        return self._calendar.count(day, end) * self._per_day
 
     def _minute_at_or_after(self, minute: int) -> int:
         day = minute // 1440

@@ -124,12 +124,8 @@ class Cron(_Compiled):
     def count(self, first: datetime, last: datetime) -> int:
         """How many occurrences there are from `first` to `last`, both included."""
         since, until = _since_epoch(first), _since_epoch(last)
-        second = since.days * DAY + since.seconds - (0 if since.microseconds else 1)
-        end = until.days * DAY + until.seconds
-        found = 0
-        while (second := self._zone.next(self._plan, second)) <= end:
-            found += 1
-        return found
+        second = since.days * DAY + since.seconds + (1 if since.microseconds else 0)
+        return self._zone.count(self._plan, second, until.days * DAY + until.seconds)
 
     def describe(self) -> str:
         """The schedule as an English sentence."""

@@ -70,6 +70,31 @@ class Zone:
         _, _, offset, fresh = self.stretch(second)
         return self.reach(plan.at_or_before(max(second + offset, fresh - 1)))
 
+    def count(self, plan: Plan, second: int, last: int) -> int:
+        """How many occurrences there are from one UTC second to another, both included; whole days at a time."""
+        found = 0
+        while second <= last:
+            start, end, offset, fresh = self.stretch(second)
+            # Local days that lie wholly inside the stretch, clear of what a gap or a fold at its start moves about.
+            begin = max(second, start + 1) + offset
+            first_day = -(-max(begin, fresh if plan.is_fixed else begin) // DAY)
+            last_day = (min(end, last + 1) + offset) // DAY
+            if first_day < last_day and first_day * DAY - offset == second:
+                found += plan.count(first_day, last_day)
+                second = last_day * DAY - offset
+                continue
+            stop = min(last, end - 1, (first_day * DAY - offset - 1) if first_day < last_day else last)
+            second, counted = self._count_one_by_one(plan, second, stop)
+            found += counted
+        return found
+
+    def _count_one_by_one(self, plan: Plan, second: int, stop: int) -> tuple[int, int]:
+        found = 0
+        while (second := self.next(plan, second - 1)) <= stop:
+            found += 1
+            second += 1
+        return stop + 1, found
+
     def reach(self, local: int) -> int:
         """The first UTC second whose local time is `local` or later: past a gap, and on the first pass of a fold."""
         second = local - DAY  # offsets are less than a day, so nothing before it can have reached `local`
