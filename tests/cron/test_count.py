@@ -21,11 +21,11 @@ ZONES = (
 )
 EXPRESSIONS = ("* * * * *", "*/7 3-5 * * *", "30 2 * * *", "0 0 * * *", "15,45 0,1,2,23 */2 * 1", "5 */6 13 * 5")
 TRANSITIONS = (
-    datetime(2026, 3, 29, 1),
-    datetime(2026, 10, 25, 1),
-    datetime(2011, 12, 30, 10),
-    datetime(2026, 4, 4, 15),
-    datetime(1867, 10, 18, 12),
+    datetime(2026, 3, 29, 1, tzinfo=UTC),
+    datetime(2026, 10, 25, 1, tzinfo=UTC),
+    datetime(2011, 12, 30, 10, tzinfo=UTC),
+    datetime(2026, 4, 4, 15, tzinfo=UTC),
+    datetime(1867, 10, 18, 12, tzinfo=UTC),
 )
 
 
@@ -48,7 +48,7 @@ def test_counting_whole_days_gives_the_same(
     zone: str, expression: str, near: datetime, before: int, length: int
 ) -> None:
     cron = Cron(expression, zone)
-    first = near.replace(tzinfo=UTC) + timedelta(seconds=before)
+    first = near + timedelta(seconds=before)
     last = first + timedelta(seconds=length)
     assert cron.count(first, last) == one_by_one(cron, first, last)
 
