@@ -83,6 +83,11 @@ class Fault:
     patch: Patch = field(default=nullcontext, repr=False)
 
 
+def of(rule: str, *tests: str) -> tuple[str, ...]:
+    """The ids of several clauses of one rule."""
+    return tuple(f"{rule}/{test}" for test in tests)
+
+
 def replaced(target: Any, name: str, wrong: Any) -> Patch:
     """While the clause runs, `target.name` is `wrong`."""
     return lambda: mock_patch.object(target, name, wrong)
