@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -128,7 +127,7 @@ class EventDeliveryClauses:
             assert len(refused) == 1
             assert 20 <= refused[0] <= 41  # alone and, perhaps, in a batch each time
             assert await scene.event_types("job") == ["JobRegistered", "JobSucceeded"]
-            assert json.loads((await scene.events("job"))[-1].data)["run_id"] == str(run_id)
+            assert (await scene.event_data("job"))[-1]["run_id"] == str(run_id)
 
     @clause("HIST-4", "events not yet delivered survive a restart of the store", level=Level.DURABLE, uses=("virtual",))
     async def test_a_restart_does_not_lose_undelivered_events(self, scene: Scene) -> None:

@@ -113,8 +113,9 @@ class ListingClauses:
                 await node.schedule(manual(name, scope_id="other"))
             found: list[str] = []
             while page := await node.list_schedules(limit=4, after=found[-1] if found else None):
-                assert len(page) <= 4
                 found += [job.job_id for job in page]
+                assert len(page) <= 4
+                assert len(found) <= len(NAMES)
             assert found == sorted(NAMES)
 
     @clause("HIST-1", "a page may begin after a job that is gone")
@@ -135,8 +136,9 @@ class ListingClauses:
             await scene.settle()
             found: list[UUID] = []
             while page := await node.dead_letters(limit=7, after=found[-1] if found else None):
-                assert len(page) <= 7
                 found += [letter.run_id for letter in page]
+                assert len(page) <= 7
+                assert len(found) <= 20
             assert len(found) == 20
             assert set(found) == triggered
 
