@@ -9,13 +9,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 # The fourth APScheduler shares its import name with the third, so it lives in a folder of its own.
 APSCHEDULER4 := $(VENV)/apscheduler4
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format docs bench clean
 
 help:
 	@echo "make demo    watch example jobs on accelerated time, no server needed"
 	@echo "make test    run the tests"
 	@echo "make check   ruff, mypy, basedpyright, import-linter"
 	@echo "make format  let ruff format and fix what it can"
+	@echo "make docs    make the reference pages that come from the code"
 	@echo "make bench   measure against the peers"
 	@echo "make clean   remove environments and caches"
 
@@ -35,6 +36,9 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+docs: $(VENV)/.dev
+	@$(BIN)/python -m docs._generate
 
 bench: $(VENV)/.bench
 	@ROTA_BENCH_APSCHEDULER4=$(APSCHEDULER4) $(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

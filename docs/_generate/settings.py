@@ -1,0 +1,84 @@
+"""Settings and defaults, from the signature of the scheduler; what each is for is written here."""
+
+from __future__ import annotations
+
+import inspect
+
+from docs._generate.text import annotation_text, default_text, duration_text
+from rota import Retention, Scheduler
+from rota.lifecycle import MAX_ERROR
+from rota.names import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
+
+MEANINGS = {
+    "backend": "the store; an object may be shared by several schedulers, each of them a node",
+    "handlers": "what this node can run; it claims nothing else (RETRY-4)",
+    "events": "the event store: lifecycle events go there, and OnEvent jobs are swept from there (HIST-3, EVENT-5)",
+    "queues": 'slots per queue, such as `{"slow": 4, "default": 16}`; other queues are left to other nodes (LEASE-7)',
+    "concurrency": "slots for all queues together, where `queues` is not given; 0 makes a client that works nothing",
+    "lease": "how long a claim holds without renewal; renewed at a third of it (LEASE-2)",
+    "drain_timeout": "how long leaving waits for handlers before it cancels them; None waits for ever (LEASE-5)",
+    "cancel_grace": "how long a cancelled body may take to end before its lane is freed all the same (LEASE-4)",
+    "retention": "how much history is kept per job (HIST-2)",
+    "requires": "capabilities the backend must have, or construction fails (CAP-1)",
+    "services": "what handlers get from `ctx.services`: instances and factories by type or name",
+    "notifier": "who is told of dead letters; logs by default (RETRY-5)",
+    "lane_limit": "unfinished runs a job may hold; beyond it `LaneFull` (EVENT-4)",
+    "event_memory": "how long an event that was handled is remembered (EVENT-3)",
+    "max_depth": "how long a chain of events that cause events may get (EVENT-6)",
+    "dead_letter_alarm": "dead letters at which `health()` says DEGRADED (OPS-1)",
+}
+
+_INTRODUCTION = """\
+# Settings and defaults
+
+## Scheduler
+
+`Scheduler(backend, handlers, *, …)`; `Scheduler.open("memory:", handlers, …)` finds the backend by URL.
+
+| argument | type | default | meaning |
+|---|---|---|---|
+"""
+
+_REST = """
+`Retention(runs={runs}, age={age}, dead_letters=None)`: the runs kept per job, and for how long. Dead letters are kept
+until somebody replays or discards them, unless `dead_letters` is a duration.
+
+## Environment
+
+Read by `rota.composition.compose`; they win over the dict it is given, because who deploys has the last word.
+
+| variable | meaning |
+|---|---|
+| `ROTA_JOBS_ENABLED` | `false`, `0`, `no` or `off`: a `NoScheduler`, which accepts every call and does nothing |
+| `ROTA_BACKEND` | the URL of the backend, such as `memory:` |
+
+## Limits
+
+| what | limit |
+|---|---|
+| names (ID-1) | 1 to {name} code points |
+| payload (ID-4) | {payload} KiB, or less where a backend says so |
+| stored error text | {error} KiB |
+| durations | more than zero, at most {years} years |
+| pages of a listing | 1 to 1,000 entries |
+| priority | 32 bits, signed; higher first |
+| the ticker's and the node's longest rest | 1 s |
+| tries to write a lifecycle event before it is set aside (HIST-4) | 20 |
+"""
+
+
+def settings_page() -> str:
+    """The whole page."""
+    parameters = [each for each in inspect.signature(Scheduler).parameters.values() if each.name != "self"]
+    keep = Retention()
+    rest = _REST.format(
+        runs=keep.runs, age=duration_text(keep.age), name=MAX_NAME, payload=MAX_PAYLOAD // 1024,
+        error=MAX_ERROR // 1024, years=MAX_DURATION.days // 365,
+    )  # fmt: skip
+    return _INTRODUCTION + "".join(map(_row, parameters)) + rest
+
+
+def _row(each: inspect.Parameter) -> str:
+    kind = annotation_text(each.annotation).replace("|", "\\|")
+    default = "required" if each.default is each.empty else f"`{default_text(each.default)}`"
+    return f"| `{each.name}` | `{kind}` | {default} | {MEANINGS[each.name]} |\n"

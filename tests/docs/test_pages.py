@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import rota
+from docs._generate import PAGES as GENERATED
+from docs._generate import REFERENCE
+from docs._generate.api import SECTIONS, errors
+from docs._generate.contract import families
+from rota_contracts.contract import CLAUSES
+from tests.docs.blocks import PAGES, ROOT
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.M)
+
+
+@pytest.mark.parametrize("name", sorted(GENERATED))
+def test_a_page_made_from_the_code_is_current(name: str) -> None:
+    assert (REFERENCE / name).read_text(encoding="utf-8") == GENERATED[name](), "run: make docs"
+
+
+def test_every_rule_has_its_place_on_the_contract_page() -> None:
+    rules = [rule for family in families() for rule in family["rules"]]
+    assert {clause.rule for clause in CLAUSES.values()} <= set(rules)
+    assert len(rules) == len(set(rules))
+    anchors = anchors_of("docs/reference/contract.md")
+    assert {rule.lower() for rule in rules} <= anchors, "clauses point there"
+
+
+def test_every_public_name_is_on_the_api_page() -> None:
+    told = {name for names in SECTIONS.values() for name in names.split()} | {error.__name__ for error in errors()}
+    assert told == set(rota.__all__)
+
+
+def anchors_of(page: str) -> set[str]:
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = (re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text))
+    return {*headings, *re.findall(r'<a id="([^"]+)">', text)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    folder = (ROOT / page).parent
+    for link in LINK.findall((ROOT / page).read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (folder / path).resolve() if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors_of(target.relative_to(ROOT).as_posix()), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/") and page != "docs/index.md"])
+def test_every_page_is_reachable_from_the_index(page: str) -> None:
+    listed = (ROOT / "docs/index.md").read_text() + (ROOT / "docs/adr/README.md").read_text()
+    assert page.removeprefix("docs/").removeprefix("adr/") in listed
