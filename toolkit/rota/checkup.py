@@ -41,9 +41,9 @@ def _loops(loops: list[Loop]) -> Check:
 
 
 def _event_loop(node: Node) -> Check:
-    if node.blocked is None or monotonic() - node.blocked[2] > _REMEMBERS_BLOCKING:
+    if node.executor.blocked is None or monotonic() - node.executor.blocked[2] > _REMEMBERS_BLOCKING:
         return Check("event loop", Health.OK)
-    handler, seconds, _ = node.blocked
+    handler, seconds, _ = node.executor.blocked
     return Check("event loop", Health.DEGRADED, f"handler {handler!r} blocked it for {seconds:.1f} s")
 
 

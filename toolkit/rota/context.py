@@ -6,20 +6,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Generator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from rota.access import AccessContext
+from rota.backend.types import Claim
 from rota.cron import Cron
 from rota.definition import Manual, OnEvent
 from rota.event import Event
+from rota.held import Held
 from rota.names import check_duration
 from rota.run import Cause
 from rota.services import Services
-
-if TYPE_CHECKING:
-    from rota.backend.types import Claim
-    from rota.executor import Held
 
 log = logging.getLogger("rota.run")
 
@@ -130,10 +127,10 @@ class JobContext:
         done.
         """
         check_duration("delta", delta)
-        work = self._held.node.extend_lease(self._held, delta)
+        work = self._held.holder.extend_lease(self._held, delta)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            asyncio.run_coroutine_threadsafe(work, self._held.node.event_loop).result()
+            asyncio.run_coroutine_threadsafe(work, self._held.holder.event_loop).result()
             return _Done()
         return work

@@ -5,153 +5,121 @@ from __future__ import annotations
 import asyncio
 import logging
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import Any
 
 from rota.backend.types import Claim
 from rota.causation import current_run
 from rota.context import JobContext
 from rota.errors import UndecodablePayload
+from rota.held import Held
 from rota.lifecycle import Outcome, Refused, Stopped, TimedOut, error_text
 from rota.outcome import Failed, Retry, Succeeded
-from rota.threads import ThreadRaised
-
-if TYPE_CHECKING:
-    from rota.node import Node, Slot
-    from rota.registry import Handler
+from rota.registry import Handler, HandlerRegistry
+from rota.services import Services
+from rota.threads import ThreadRaised, Threads
 
 log = logging.getLogger("rota")
 
 SUCCEEDED = Succeeded()
-BLOCKING = 0.5  # seconds: a body that holds the event loop longer than this is named by health() (RUN-5)
+_BLOCKING = 0.5  # seconds: a body that holds the event loop longer than this is named by health() (RUN-5)
 
 
 class HandBack:
-    """Not an outcome: the body was cancelled because its node leaves (LEASE-5)."""
+    """Not an outcome: the body was cancelled, and not by its timeout or somebody's wish (LEASE-5)."""
 
 
-class Held:
-    """A claim in the hands of this node, from the answer of the store to its settlement."""
+class Executor:
+    """Runs handlers, async ones in the caller's task and sync ones in threads; `before_waiting` is called when a body
+    is about to suspend."""
 
-    __slots__ = (
-        "claim", "deadline", "grace_until", "has_ended", "is_detached", "is_leaving", "is_lost", "is_threaded",
-        "is_timed_out", "node", "saw_stop", "slot", "stop_reason", "valid_until",
-    )  # fmt: skip
+    def __init__(self, handlers: HandlerRegistry, services: Services, before_waiting: Callable[[], None]) -> None:
+        self.blocked: tuple[str, float, float] | None = None  # handler, seconds, when
+        self._handlers = handlers
+        self._services = services
+        self._before_waiting = before_waiting
+        self._threads = Threads()
 
-    def __init__(self, claim: Claim, node: Node, valid_until: float) -> None:
-        self.claim = claim
-        self.node = node
-        self.slot: Slot | None = None
-        self.valid_until = valid_until  # on the monotonic clock: by then the lease must have been renewed
-        self.deadline: float | None = None  # on the monotonic clock, like everything here
-        self.grace_until: float | None = None  # set when the body was asked to end
-        self.has_ended = False
-        self.is_detached = False  # settled or given up while the body goes on
-        self.is_leaving = False
-        self.is_lost = False
-        self.is_threaded = False
-        self.is_timed_out = False
-        self.saw_stop = False
-        self.stop_reason: str | None = None
+    async def perform(self, held: Held) -> Outcome | HandBack:
+        """Run the handler once and say how it went."""
+        claim = held.claim
+        handler = self._handlers.get(claim.definition.handler_name)
+        if handler is None:
+            return missing_handler(claim)
+        context = copy_context()
+        context.run(current_run.set, held)
+        try:
+            if handler.is_async:
+                result = await self._drive(self._call(handler, held), context, held)
+            else:
+                result = await self._in_thread(handler, held, context)
+        except ThreadRaised as raised:
+            return _judge(held, raised.error)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            return _judge(held, error)
+        if result is None and held.grace_until is None:
+            return SUCCEEDED
+        return _accept(held, result)
 
-    # what causation and log records call a run
-    @property
-    def run_id(self) -> UUID:
-        return self.claim.run_id
+    def close(self) -> None:
+        self._threads.close()
 
-    @property
-    def depth(self) -> int:
-        return self.claim.depth
+    def _call(self, handler: Handler, held: Held) -> Any:
+        call = handler.call if handler.factory is None else handler.factory()
+        assert call is not None
+        context = JobContext(held, self._services)
+        if handler.decode is None:
+            return call(context)
+        return call(context, handler.decode(held.claim.payload))
 
-    @property
-    def is_asked_to_stop(self) -> bool:
-        return self.grace_until is not None
+    async def _in_thread(self, handler: Handler, held: Held, context: Context) -> Any:
+        held.is_threaded = True
+        answer = self._threads.call(context, lambda: self._call(handler, held))
+        self._before_waiting()
+        return await answer
 
-    def looks_whether_to_stop(self) -> bool:
-        """A body that looks, is told yes and returns nothing has stopped for that."""
-        if self.grace_until is not None:
-            self.saw_stop = True
-        return self.saw_stop
+    @types.coroutine
+    def _drive(self, body: Coroutine[Any, Any, Any], context: Context, held: Held) -> Generator[Any, Any, Any]:
+        """Await `body` in a context of its own, in the slot's task.
 
-    def label(self) -> str:
-        return f"run {self.claim.run_id} of {self.claim.key.job_id!r}"
+        A task per attempt would give it one too, at twice the cost of everything else here; slots without this would
+        leak context variables from one run into the next.
+        """
+        step, value = body.send, None
+        while True:
+            began = monotonic()
+            try:
+                waits_for = context.run(step, value)
+            except StopIteration as end:
+                return end.value
+            finally:
+                if monotonic() - began > _BLOCKING:
+                    self._was_blocked(held, monotonic() - began)
+            self._before_waiting()
+            try:
+                value = yield waits_for
+                step = body.send
+            except GeneratorExit:
+                context.run(body.close)
+                raise
+            except BaseException as error:  # it belongs to the body
+                value, step = error, body.throw
 
-
-async def perform(held: Held) -> Outcome | HandBack:
-    """Run the handler once and say how it went."""
-    node, claim = held.node, held.claim
-    handler = node.handlers.get(claim.definition.handler_name)
-    if handler is None:
-        return missing_handler(claim)
-    context = copy_context()
-    context.run(current_run.set, held)
-    try:
-        if handler.is_async:
-            result = await _drive(_begin(handler, held), context, node)
-        else:
-            held.is_threaded = True
-            answer = node.threads.call(context, lambda: _call(handler, held))
-            node.hand_on()
-            result = await answer
-    except ThreadRaised as raised:
-        return _judge(held, raised.error)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:
-        return _judge(held, error)
-    if result is None and held.grace_until is None:
-        return SUCCEEDED
-    return _accept(held, result)
+    def _was_blocked(self, held: Held, seconds: float) -> None:
+        """A handler held the event loop: nothing else went on meanwhile, leases were not renewed (RUN-5)."""
+        name = held.claim.definition.handler_name
+        log.warning("handler %r blocked the event loop for %.1f s; make it a plain function, or await", name, seconds)
+        self.blocked = (name, seconds, monotonic())
 
 
 def missing_handler(claim: Claim) -> Refused:
     """No live node can run it (RETRY-4)."""
     reason = f"missing handler {claim.definition.handler_name!r}"
     return Refused(reason, f"{reason}: no live node has it")
-
-
-def _begin(handler: Handler, held: Held) -> Coroutine[Any, Any, Any]:
-    return _call(handler, held)  # type: ignore[no-any-return]
-
-
-def _call(handler: Handler, held: Held) -> Any:
-    call = handler.call if handler.factory is None else handler.factory()
-    context = JobContext(held, held.node.services)
-    assert call is not None
-    if handler.decode is None:
-        return call(context)
-    return call(context, handler.decode(held.claim.payload))
-
-
-@types.coroutine
-def _drive(body: Coroutine[Any, Any, Any], context: Context, node: Node) -> Generator[Any, Any, Any]:
-    """Await `body` in a context of its own, in the slot's task.
-
-    A task per attempt would give it one too, at twice the cost of everything else here; slots without this would leak
-    context variables from one run into the next.
-    """
-    step, value = body.send, None
-    while True:
-        began = monotonic()
-        try:
-            waits_for = context.run(step, value)
-        except StopIteration as end:
-            return end.value
-        finally:
-            if monotonic() - began > BLOCKING:
-                node.was_blocked(context, monotonic() - began)
-        node.hand_on()
-        try:
-            value = yield waits_for
-            step = body.send
-        except GeneratorExit:
-            context.run(body.close)
-            raise
-        except BaseException as error:
-            value, step = error, body.throw
 
 
 def _judge(held: Held, error: BaseException) -> Outcome | HandBack:

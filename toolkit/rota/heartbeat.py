@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from rota.backend.types import JobKey, LeaseRef, Renewal
 from rota.clock import Phase, VirtualClock
-from rota.executor import Held
+from rota.held import Held
 from rota.loops import Loop, Turn
 from rota.node import Node
 
@@ -45,9 +45,9 @@ class Heartbeat:
         return Turn(False, self._rest())
 
     async def renew(self) -> None:
-        node, exchanges, sent = self._node, self._node.exchanges, self._clock.monotonic()
+        node, begun, sent = self._node, self._node.exchange.begun, self._clock.monotonic()
         listed = {(held.claim.key, held.claim.token): held for held in node.held if not held.is_lost}
-        renewal = await node.backend.renew(node.info(), [node.lease_ref(held) for held in listed.values()])
+        renewal = await node.backend.renew(node.info(), [held.lease_ref(node.lease) for held in listed.values()])
         self._renewed_at = sent
         for ref in renewal.lost:
             self._lose(listed.pop((ref.key, ref.token)))
@@ -56,7 +56,7 @@ class Heartbeat:
         for ref, reason in renewal.stop:
             node.ask_to_stop(listed[ref.key, ref.token], reason)
         # What a leaving node gave up is no stray: it is left to its lease, its body may still run (LEASE-5).
-        if node.exchanges == exchanges and node.in_flight == 0 and not node.is_leaving:
+        if node.exchange.begun == begun and node.exchange.in_flight == 0 and not node.is_leaving:
             await self._give_back_strays(renewal)
 
     def _lose(self, held: Held) -> None:

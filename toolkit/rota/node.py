@@ -12,48 +12,26 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context
-from datetime import datetime, timedelta
+from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from rota.backend.types import Claim, Claimed, ClaimRequest, LeaseRef, NodeInfo, Settlement
-from rota.causation import current_run
-from rota.clock import VirtualClock, current_activity, watch
+from rota.backend.port import Backend
+from rota.backend.types import Claim, NodeInfo
+from rota.clock import current_activity
 from rota.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
-from rota.executor import SUCCEEDED, HandBack, Held, missing_handler, perform
-from rota.lifecycle import Lost, Outcome, Stopped, TimedOut, decide, succeeded
+from rota.exchange import Exchange, Room
+from rota.executor import SUCCEEDED, Executor, HandBack, missing_handler
+from rota.held import Held, Slot
+from rota.lifecycle import Outcome, Stopped, TimedOut, succeeded
 from rota.loops import Loop, Turn
-from rota.names import MAX_DURATION
-from rota.threads import Threads
-
-if TYPE_CHECKING:
-    from rota.backend.port import Backend
-    from rota.registry import HandlerRegistry
-    from rota.services import Services
+from rota.registry import HandlerRegistry
+from rota.services import Services
 
 log = logging.getLogger("rota")
 
 STORE_ERRORS = (StoreUnavailable, OutcomeUnknown)
 _BURST = 0.005  # seconds a slot may run handlers that never suspend before others get the event loop
 _HOST = socket.gethostname()
-_STILL = 0.3  # real seconds without anybody moving a virtual clock: nobody will
-
-
-class Slot:
-    """Room for one attempt at a time, in a task that lives as long as the node."""
-
-    __slots__ = ("activity", "held", "is_replaced", "runner", "wake")
-
-    def __init__(self, node: Node) -> None:
-        self.held: Held | None = None
-        self.is_replaced = False
-        self.wake: asyncio.Future[None] | None = None
-        self.activity = watch(node.clock, self._label)
-        self.runner: asyncio.Task[None] | None = None
-
-    def _label(self) -> str:
-        return self.held.label() if self.held is not None else "a node's exchange with its store"
 
 
 class Node:
@@ -73,62 +51,50 @@ class Node:
         keep: int,
     ) -> None:
         self.backend = backend
-        self.handlers = handlers
-        self.services = services
         self.node_id = node_id
         self.clock = backend.clock
         self.lease = lease
-        self.threads = Threads()
+        self.cancel_grace = cancel_grace
+        self.room = Room(concurrency, queues)
         self.held: dict[Held, None] = {}
-        self.capacity = concurrency if queues is None else sum(queues.values())
-        self.running = 0
-        self.exchanges = 0  # begun, so that a heartbeat can tell whether one went on beside it
-        self.in_flight = 0
+        self.emptied = asyncio.Event()  # set when the last body of a leaving node has ended
+        self.is_leaving = False
+        self.executor = Executor(handlers, services, self._hand_on)
+        self.exchange = Exchange(backend, handlers, self.room, node_id=node_id, lease=lease, keep=keep)
         self.loop = Loop("work", self._look_for_work, self.clock)
         self.event_loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.started_at: datetime | None = None
-        self.blocked: tuple[str, float, float] | None = None  # handler, seconds, when
         self.on_facts: Callable[[], None] = lambda: None  # told when the outbox may hold something new
         self.on_timeout: Callable[[], None] = lambda: None  # told when an attempt with a deadline begins
-        self._queues = queues
-        self._running_in: dict[str, int] = {}
-        self._cancel_grace = cancel_grace
-        self._empty = asyncio.Event()
-        self._lease_seconds = lease.total_seconds()
-        self._keep = keep
+        self.exchange.on_claims = self._take
+        self.exchange.on_settled = self._settled
+        self.exchange.on_next = self.loop.wake_in
+        self._handlers = handlers
+        self._started_at = self.clock.now()
         self._ready: deque[Held] = deque()
-        self._finished: list[Settlement] = []
-        self._finished_held: list[Held] = []
         self._idle: list[Slot] = []
         self._slots: set[Slot] = set()
         self._looks = False
-        self._number = 0
-        self._unanswered: ClaimRequest | None = None
-        self._is_claiming = False
         self._is_cut_off = False
-        self._is_leaving = False
         self._yield_at = 0.0
-        self._next_at: datetime | None = None
-        self._store_ahead = timedelta(0)  # the store's clock against ours
+
+    def info(self) -> NodeInfo:
+        """The node as it reports itself."""
+        names, room = self._handlers.names(), self.room
+        return NodeInfo(
+            self.node_id, names, room.capacity, room.running, _HOST, os.getpid(), self.lease, self._started_at
+        )
 
     # --- waking ---
 
-    def start(self) -> None:
-        self.loop.start()
-
-    @property
-    def is_leaving(self) -> bool:
-        return self._is_leaving
-
     def wake(self) -> None:
         """Something may be claimable."""
-        if not self._looks and not self._is_leaving:
+        if not self._looks and not self.is_leaving:
             self._looks = True
             self._wake_one()
 
-    def hand_on(self) -> None:
+    def _hand_on(self) -> None:
         """The slot that runs now is about to wait: what it would have done next is for another."""
-        if self._ready or self._finished or self._looks:
+        if self._ready or self.exchange.has_finished or self._looks:
             self._wake_one()
 
     def _wake_one(self) -> None:
@@ -137,22 +103,22 @@ class Node:
             slot.activity.begin()
             if slot.wake is not None and not slot.wake.done():
                 slot.wake.set_result(None)
-        elif len(self._slots) <= self.capacity:  # one more than runs at once, to settle while all others wait
+        elif len(self._slots) <= self.room.capacity:  # one more than runs at once, to settle while all others wait
             self._add_slot()
 
     def _add_slot(self) -> None:
-        slot = Slot(self)
+        slot = Slot(self.clock)
         slot.activity.begin()
         self._slots.add(slot)
         slot.runner = asyncio.create_task(self._work(slot), name="rota slot")
 
     async def _look_for_work(self) -> Turn:
         """The safety net under the wake-ups: poll, and wait for retries and delays."""
-        found = await self.exchange()
+        moved = await self.exchange_once()
         if self._ready:
             self._wake_one()
-        rest = None if self._next_at is None else self._next_at - self.store_now()
-        return Turn(found, rest)
+        next_at = self.exchange.next_at
+        return Turn(moved, None if next_at is None else next_at - self.exchange.store_now())
 
     # --- the slots ---
 
@@ -164,8 +130,8 @@ class Node:
                 if monotonic() >= self._yield_at:
                     await asyncio.sleep(0)
                     self._yield_at = monotonic() + _BURST
-            elif (self._finished or (self._looks and not self._is_leaving)) and not self._is_cut_off:
-                await self._exchange_or_leave_it()
+            elif (self.exchange.has_finished or (self._looks and not self.is_leaving)) and not self._is_cut_off:
+                await self._exchange_or_leave_it(slot)
             else:
                 await self._park(slot)
         slot.activity.end()
@@ -178,112 +144,44 @@ class Node:
         await slot.wake
         slot.wake = None
 
-    async def _exchange_or_leave_it(self) -> None:
+    async def _exchange_or_leave_it(self, slot: Slot) -> None:
         try:
-            if await self.exchange():
-                self._progressed()
+            if await self.exchange_once():
+                slot.activity.progressed()
         except STORE_ERRORS:
             self._is_cut_off = True  # what is finished is kept; the loop tries again, with growing rests
             self.loop.poke()
 
-    def _progressed(self) -> None:
-        activity = current_activity.get()
-        if activity is not None:
-            activity.progressed()
-
-    async def exchange(self) -> bool:
-        """Settle what is finished, claim for free slots, rescue what others lost. True if anything moved."""
-        batch, held, self._finished, self._finished_held = self._finished, self._finished_held, [], []
-        request = self._request()
+    async def exchange_once(self) -> bool:
+        """Settle, claim, rescue; True if anything moved."""
         self._looks = False
-        if not batch and request is None:
-            return False
-        self.exchanges += 1
-        self.in_flight += 1
-        self._is_claiming = self._is_claiming or request is not None
-        sent = self.clock.monotonic()
-        try:
-            if batch:
-                settled, claimed = await self.backend.settle(batch, request, keep=self._keep)
-                self._settled(batch, held, settled)
-            else:
-                assert request is not None
-                claimed = await self.backend.claim(request)
-        except BaseException:
-            self._finished, self._finished_held = batch + self._finished, held + self._finished_held
-            self._unanswered = request or self._unanswered
-            raise
-        finally:
-            self.in_flight -= 1
-            if request is not None:
-                self._is_claiming = False
+        claims = not self.is_leaving and self.room.capacity > 0
+        moved, looks = await self.exchange(claims=claims, others=self._not_mine)
         self._is_cut_off = False
-        if request is not None:
-            self._unanswered = None
-        if claimed is None:
-            self._looks = not self._is_leaving  # another exchange is claiming: look again after it
-            return True
-        self._take(claimed, sent + self._lease_seconds)
-        rescued = bool(claimed.expired) and await self._rescue(claimed.expired)
-        return bool(batch or claimed.claims or rescued)
-
-    def _request(self) -> ClaimRequest | None:
-        if self._is_leaving or self._is_claiming or self.capacity == 0:
-            return None
-        free = None
-        if self._queues is not None:
-            free = {queue: slots - self._running_in.get(queue, 0) for queue, slots in self._queues.items()}
-        if self._unanswered is not None:
-            return self._unanswered  # it may have been carried out: only the same request again tells
-        self._number += 1
-        return ClaimRequest(
-            self.node_id, self.handlers.names(), self.capacity - self.running, self.lease, free, self._number
-        )
-
-    def _take(self, claimed: Claimed, valid_until: float) -> None:
-        self._store_ahead = claimed.now - self.clock.now()
-        if claimed.claims:
-            for claim in claimed.claims:
-                held = Held(claim, self, valid_until)
-                self.held[held] = None
-                self._ready.append(held)
-                if self._queues is not None:
-                    self._running_in[claim.queue] = self._running_in.get(claim.queue, 0) + 1
-            self.running += len(claimed.claims)
-            self.on_facts()
-        if claimed.next_at != self._next_at:
-            self._next_at = claimed.next_at
-            if claimed.next_at is not None:
-                self.loop.wake_in(claimed.next_at - claimed.now)
-
-    def _settled(self, batch: list[Settlement], held: list[Held], settled: list[bool]) -> None:
-        for each, settlement, is_stored in zip(held, batch, settled, strict=True):
-            self.held.pop(each, None)
-            if not is_stored:
-                log.warning("run %s of %r: another node holds its lease, the outcome of this one is refused",
-                            settlement.run_id, settlement.key.job_id)  # fmt: skip
-        self.on_facts()
-
-    async def _rescue(self, expired: Sequence[Claim]) -> bool:
-        """Settle what its holder lost, unless that is this very node and it is still at it (LEASE-3)."""
-        mine = {(held.claim.key, held.claim.token) for held in self.held}
-        lost = [claim for claim in expired if (claim.key, claim.token) not in mine]
-        if not lost:
-            return False
-        now = self.store_now()
-        await self.backend.settle([decide(claim, Lost(), now, self.node_id) for claim in lost], keep=self._keep)
-        self._looks = True
-        self.on_facts()
-        return True
+        self._looks = self._looks or looks
+        return moved
 
     async def rescue(self) -> None:
-        """Look for expired leases now; a tick waits for it (CRON-8)."""
-        request = ClaimRequest(self.node_id, self.handlers.names(), 0, self.lease)
-        await self._rescue((await self.backend.claim(request)).expired)
+        """Settle expired leases now; a tick waits for it (CRON-8)."""
+        await self.exchange.settle_lost(self._not_mine(await self.exchange.expired()))
+        self.wake()
 
-    def store_now(self) -> datetime:
-        """The store's time, as well as this node knows it."""
-        return self.clock.now() + self._store_ahead
+    def _not_mine(self, expired: Sequence[Claim]) -> list[Claim]:
+        """What this node itself still works on is not lost: its heartbeat will renew it."""
+        mine = {(held.claim.key, held.claim.token) for held in self.held}
+        return [claim for claim in expired if (claim.key, claim.token) not in mine]
+
+    def _take(self, claims: Sequence[Claim], valid_until: float) -> None:
+        for claim in claims:
+            held = Held(claim, self, valid_until)
+            self.held[held] = None
+            self._ready.append(held)
+        self.on_facts()
+
+    def _settled(self, several: Sequence[Held]) -> None:
+        for held in several:
+            self.held.pop(held, None)
+        self.on_facts()
 
     # --- one attempt ---
 
@@ -296,81 +194,60 @@ class Node:
             if claim.definition.timeout is not None:
                 held.deadline = self.clock.monotonic() + claim.definition.timeout.total_seconds()
                 self.on_timeout()
-            outcome = await perform(held)
+            outcome = await self.executor.perform(held)
         slot.held = None
         held.has_ended = True
         if held.grace_until is not None:
-            self._calm(slot)
+            slot.calm()
         if held.is_detached:
             return
-        if held.is_lost:
+        if outcome is SUCCEEDED:
+            self.exchange.finish(held, succeeded(claim, self.node_id))
+        elif not isinstance(outcome, HandBack):
+            self.exchange.finish(held, self.exchange.settlement(held, outcome))
+        elif held.is_lost:
             self.held.pop(held, None)
-        elif outcome is SUCCEEDED:
-            self._finish(held, succeeded(claim, self.node_id))
-        elif isinstance(outcome, HandBack):
-            await self._hand_back([held])
         else:
-            self._finish(held, decide(claim, outcome, self.store_now(), self.node_id))
+            await self.hand_back([held])
         self._free(held)
 
-    def _finish(self, held: Held, settlement: Settlement) -> None:
-        self._finished.append(settlement)
-        self._finished_held.append(held)
-
     def _free(self, held: Held) -> None:
-        self.running -= 1
-        if self._is_leaving and not self.running:
-            self._empty.set()
-        if self._queues is not None:
-            self._running_in[held.claim.queue] -= 1
-
-    def _calm(self, slot: Slot) -> None:
-        """Take back the cancellations that were meant for the body."""
-        runner = slot.runner
-        while runner is not None and runner.cancelling():
-            runner.uncancel()
-
-    def was_blocked(self, context: Context, seconds: float) -> None:
-        """A handler held the event loop: nothing else went on meanwhile, leases were not renewed (RUN-5)."""
-        held = context.get(current_run)
-        name = held.claim.definition.handler_name if isinstance(held, Held) else "?"
-        log.warning("handler %r blocked the event loop for %.1f s; make it a plain function, or await", name, seconds)
-        self.blocked = (name, seconds, monotonic())
+        self.room.free(held.claim)
+        if self.is_leaving and not self.room.running:
+            self.emptied.set()
 
     # --- asking bodies to end ---
 
     def time_out(self, held: Held) -> None:
+        """Its time is over (LEASE-4)."""
         held.is_timed_out = True
-        self._cancel(held)
+        self.cancel(held)
 
     def ask_to_stop(self, held: Held, reason: str) -> None:
+        """Somebody cancelled the run (CANCEL-1)."""
         held.stop_reason = reason
-        self._cancel(held)
+        self.cancel(held)
 
     def lose(self, held: Held) -> None:
-        """The lease belongs to somebody else, or soon will: nothing of this attempt counts any more (LEASE-2)."""
+        """The lease belongs to somebody else, or soon will (LEASE-2)."""
         held.is_lost = True
-        if held.slot is None:
-            self._drop_unstarted(held)
-        else:
-            self._cancel(held)
-
-    def _drop_unstarted(self, held: Held) -> None:
-        if held in self._ready:
+        if held.slot is not None:
+            self.cancel(held)
+        elif held in self._ready:
             self._ready.remove(held)
             self._free(held)
-        self.held.pop(held, None)
+            self.held.pop(held, None)
 
-    def _cancel(self, held: Held) -> None:
+    def cancel(self, held: Held) -> None:
+        """Ask the body to end, once; from now on it has `cancel_grace`."""
         if held.has_ended or held.grace_until is not None:
             return
-        held.grace_until = self.clock.monotonic() + self._cancel_grace.total_seconds()
+        held.grace_until = self.clock.monotonic() + self.cancel_grace.total_seconds()
         if held.slot is not None and held.slot.runner is not None and not held.is_threaded:
             held.slot.runner.cancel()
 
     def give_up(self, held: Held) -> None:
-        """The body ignored its cancellation for `cancel_grace`: free its lane and its slot; the body goes on alone
-        (LEASE-4)."""
+        """The body ignored its cancellation for `cancel_grace`: free its lane and its slot, let it go on (LEASE-4)."""
         if held.has_ended or held.is_detached:
             return
         held.is_detached = True
@@ -382,118 +259,47 @@ class Node:
         if held.is_lost or (held.stop_reason is None and not held.is_timed_out):
             self.held.pop(held, None)  # leaving: it stays with its lease
             return
-        outcome = TimedOut() if held.is_timed_out else Stopped(held.stop_reason or "")
         log.warning("%s ignores its cancellation; its lane is freed", held.label())
-        self._finish(held, decide(held.claim, outcome, self.store_now(), self.node_id))
+        outcome = TimedOut() if held.is_timed_out else Stopped(held.stop_reason or "")
+        self.exchange.finish(held, self.exchange.settlement(held, outcome))
         self._wake_one()
-
-    async def _hand_back(self, several: list[Held]) -> None:
-        refs = [self.lease_ref(held) for held in several]
-        for try_ in (1, 2):  # a node that leaves has no later: one hiccup must not cost a whole lease
-            try:
-                await self.backend.hand_back(refs)
-                break
-            except STORE_ERRORS:
-                if try_ == 2:
-                    log.warning("%d runs could not be handed back; they wait for their leases to end", len(refs))
-        for held in several:
-            self.held.pop(held, None)
-
-    def lease_ref(self, held: Held, lease: timedelta | None = None) -> LeaseRef:
-        claim = held.claim
-        return LeaseRef(claim.key, claim.run_id, claim.token, lease or self.lease)
-
-    def info(self) -> NodeInfo:
-        return NodeInfo(
-            self.node_id,
-            self.handlers.names(),
-            self.capacity,
-            self.running,
-            _HOST,
-            os.getpid(),
-            self.lease,
-            self.started_at,
-        )
 
     async def extend_lease(self, held: Held, delta: timedelta) -> None:
         """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already."""
         sent = self.clock.monotonic()
-        renewal = await self.backend.renew(self.info(), [self.lease_ref(held, delta)])
+        renewal = await self.backend.renew(self.info(), [held.lease_ref(delta)])
         if renewal.lost:
             self.lose(held)
             raise LeaseLost(f"the lease of {held.label()} belongs to another node")
         held.valid_until = max(held.valid_until, sent + delta.total_seconds())
 
-    # --- leaving ---
+    # --- giving back ---
 
-    async def leave(self, drain_timeout: timedelta | None, hurry: asyncio.Event) -> None:
-        """Stop claiming, drain, cancel, settle or hand back what ended, leave the rest to its lease (LEASE-5)."""
-        self._is_leaving = True
-        activity = watch(self.clock, lambda: "a node that leaves")
-        before = current_activity.set(activity)  # a virtual clock waits for what follows a timeout
-        activity.begin()
+    async def hand_back(self, several: Sequence[Held]) -> None:
+        """Undo claims, uncounted; a node that leaves has no later, so one hiccup must not cost a whole lease."""
+        refs = [held.lease_ref(self.lease) for held in several]
         try:
-            await self._hand_back_unstarted()
-            await self._until_empty(MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
-            self._cancel_all()
-            await self._until_empty(self._cancel_grace, hurry)
-            for held in [each for each in self.held if not each.has_ended]:
-                self.give_up(held)
-            await self.loop.stop()
-            await self._flush()
-        finally:
-            activity.end()
-            current_activity.reset(before)
+            await self.backend.hand_back(refs)
+        except STORE_ERRORS:
+            try:
+                await self.backend.hand_back(refs)
+            except STORE_ERRORS:
+                log.warning("%d runs could not be handed back; they wait for their leases to end", len(refs))
+        for held in several:
+            self.held.pop(held, None)
 
-    def _cancel_all(self) -> None:
-        for held in [each for each in self.held if not each.has_ended]:
-            held.is_leaving = True
-            self._cancel(held)
-
-    async def _hand_back_unstarted(self) -> None:
+    async def hand_back_unstarted(self) -> None:
+        """Claimed, but no slot has begun it."""
         unstarted = list(self._ready)
         self._ready.clear()
         for held in unstarted:
             self._free(held)
         if unstarted:
-            await self._hand_back(unstarted)
-
-    async def _until_empty(self, delta: timedelta, hurry: asyncio.Event) -> None:
-        """Wait, on the node's clock, until no body runs; not for a virtual clock that nobody moves."""
-        if not self.running:
-            return
-        self._empty.clear()
-        waits = {asyncio.ensure_future(each) for each in (self.clock.sleep(delta), self._empty.wait(), hurry.wait())}
-        still = _STILL if isinstance(self.clock, VirtualClock) else None
-        try:
-            while True:
-                before = self.clock.monotonic()
-                done, _ = await asyncio.wait(waits, timeout=still, return_when=asyncio.FIRST_COMPLETED)
-                if done or self.clock.monotonic() == before:
-                    break
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-        hurry.clear()
-
-    async def _flush(self) -> None:
-        for _ in range(1000):
-            if not self.in_flight:
-                break
-            await asyncio.sleep(0.005)
-        for _ in range(3):
-            try:
-                if self._finished:
-                    await self.exchange()
-                return
-            except STORE_ERRORS:
-                await asyncio.sleep(0.05)
-        log.warning("%d outcomes could not be stored; their runs wait for their leases to end", len(self._finished))
+            await self.hand_back(unstarted)
 
     async def stop(self) -> None:
         """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""
-        self._is_leaving = True
+        self.is_leaving = True
         await self.loop.stop()
         runners = [slot.runner for slot in self._slots if slot.runner is not None]
         for slot in self._slots:
@@ -506,4 +312,4 @@ class Node:
             slot.activity.end()
         self._slots.clear()
         self._idle.clear()
-        self.threads.close()
+        self.executor.close()

@@ -50,6 +50,7 @@ from rota.events import EventStore, JobNotifyEventStore, LoggingNotifier, Notifi
 from rota.health import HealthReport
 from rota.heartbeat import Heartbeat
 from rota.ids import new_node_id, new_run_id
+from rota.leaving import leave
 from rota.locks import hold_lock
 from rota.loops import Loop
 from rota.names import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
@@ -170,7 +171,7 @@ class Scheduler:
             return
         try:
             if parts.works:
-                await parts.node.leave(self._drain_timeout, self._hurry)
+                await leave(parts.node, self._drain_timeout, self._hurry)
             await self._stop(parts)
         finally:
             self._forget_signals()
@@ -532,8 +533,7 @@ class _Parts:
             cancel_grace=scheduler._cancel_grace,
             keep=scheduler._retention.runs,
         )
-        self.node.started_at = backend.clock.now()
-        self.works = self.node.capacity > 0
+        self.works = self.node.room.capacity > 0
         self.heartbeat = Heartbeat(self.node)
         self.ticker = Ticker(backend, self.node)
         self.relay = Relay(backend, self.node.node_id, events, scheduler._notifier)

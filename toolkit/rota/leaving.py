@@ -1,0 +1,76 @@
+"""How a node leaves: stop claiming, drain, cancel, settle or hand back, leave the rest to its lease (LEASE-5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from rota.clock import VirtualClock, current_activity, watch
+from rota.held import Held
+from rota.names import MAX_DURATION
+from rota.node import STORE_ERRORS, Node
+
+log = logging.getLogger("rota")
+
+_STILL = 0.3  # real seconds without anybody moving a virtual clock: nobody will
+
+
+async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Event) -> None:
+    """Let the node go; `hurry` ends a wait sooner, each time it is set."""
+    node.is_leaving = True
+    activity = watch(node.clock, lambda: "a node that leaves")
+    before = current_activity.set(activity)  # a virtual clock waits for what follows a timeout
+    activity.begin()
+    try:
+        await node.hand_back_unstarted()
+        await _until_empty(node, MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
+        for held in _running(node):
+            node.cancel(held)
+        await _until_empty(node, node.cancel_grace, hurry)
+        for held in _running(node):
+            node.give_up(held)
+        await node.loop.stop()
+        await _flush(node)
+    finally:
+        activity.end()
+        current_activity.reset(before)
+
+
+def _running(node: Node) -> list[Held]:
+    return [held for held in node.held if not held.has_ended]
+
+
+async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> None:
+    """Wait, on the node's clock, until no body runs; not for a virtual clock that nobody moves."""
+    if not node.room.running:
+        return
+    node.emptied.clear()
+    waits = {asyncio.ensure_future(each) for each in (node.clock.sleep(delta), node.emptied.wait(), hurry.wait())}
+    still = _STILL if isinstance(node.clock, VirtualClock) else None
+    try:
+        while True:
+            before = node.clock.monotonic()
+            done, _ = await asyncio.wait(waits, timeout=still, return_when=asyncio.FIRST_COMPLETED)
+            if done or node.clock.monotonic() == before:
+                break
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    hurry.clear()
+
+
+async def _flush(node: Node) -> None:
+    for _ in range(1000):
+        if not node.exchange.in_flight:
+            break
+        await asyncio.sleep(0.005)
+    for _ in range(3):
+        try:
+            if node.exchange.has_finished:
+                await node.exchange_once()
+            return
+        except STORE_ERRORS:
+            await asyncio.sleep(0.05)
+    log.warning("some outcomes could not be stored; their runs wait for their leases to end")
