@@ -1,0 +1,295 @@
+"""Faults in claims, tokens, leases and timeouts (LEASE-1 to LEASE-4, LEASE-6, RUN-3)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from attrs import evolve
+
+from rota import executor, lifecycle, scheduler
+from rota.backend import (
+    Claim,
+    ClaimRequest,
+    FactKind,
+    JobKey,
+    LeaseRef,
+    NodeInfo,
+    Registration,
+    Renewal,
+    RunQuery,
+    Settlement,
+    Standing,
+)
+from rota.context import JobContext
+from rota.executor import SUCCEEDED, Held
+from rota.lifecycle import Lost
+from rota.node import Node
+from rota.run import AttemptOutcome, JobRun
+from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess.records import Lane, Run
+from tests.contracts.faults._naming import of
+from tests.contracts.faults.base import Fault, MakeHarness, on, replaced
+
+_A_DAY = timedelta(days=1)
+_why_final = lifecycle._why_final
+_accept = executor._accept
+_time_out = Node.time_out
+_cancel = Node._cancel
+
+
+class ShownAsWaiting(InProcessBackend):
+    """A run that was claimed is still queued, for who looks."""
+
+    async def standing(self, key: JobKey) -> Standing:
+        standing = await super().standing(key)
+        job = standing.job
+        if job is None or job.running is None:
+            return standing
+        return evolve(standing, job=evolve(job, running=None, queued=job.queued + 1))
+
+
+class RetriesKeepTheirToken(InProcessBackend):
+    """One token per run, not per claim."""
+
+    def _hand_over(self, lane: Lane, request: ClaimRequest, now: datetime) -> Claim:
+        if lane.head is not None:
+            lane.token -= 1
+        return super()._hand_over(lane, request, now)
+
+
+class TokensGoWithTheJob(InProcessBackend):
+    """A job that is registered again counts its tokens anew."""
+
+    def _register(self, new: Registration, now: datetime) -> Any:
+        lane = self._lanes.get(new.key)
+        if lane is not None and lane.definition is None:
+            lane.token = 0
+        return super()._register(new, now)
+
+
+class HandBackReturnsTheToken(InProcessBackend):
+    """What was handed back can be handed out again."""
+
+    def _take_back(self, lane: Lane, run: Run, now: datetime) -> None:
+        super()._take_back(lane, run, now)
+        lane.token -= 1
+
+
+class OtherTokensInHistory(InProcessBackend):
+    """History numbers tokens on its own."""
+
+    async def runs(self, query: RunQuery) -> list[JobRun]:
+        return [
+            evolve(run, attempts=tuple(evolve(each, fencing_token=each.number + 100) for each in run.attempts))
+            for run in await super().runs(query)
+        ]
+
+
+def _settling(wrong: Callable[[InProcessBackend, Lane, Settlement, datetime], Settlement | None]) -> MakeHarness:
+    """Settlements are changed before they are looked at; None refuses them."""
+
+    class Settles(InProcessBackend):
+        def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
+            changed = wrong(self, self._lanes[new.key], new, now)
+            return False if changed is None else super()._settle(changed, now, keep)
+
+    return on(Settles)
+
+
+def _of_the_run(store: InProcessBackend, lane: Lane, new: Settlement, now: datetime) -> Settlement:
+    return evolve(new, token=lane.token)
+
+
+def _of_the_job(store: InProcessBackend, lane: Lane, new: Settlement, now: datetime) -> Settlement:
+    return new if lane.head is None else evolve(new, token=lane.token, run_id=lane.head.run_id)
+
+
+def _only_in_time(store: InProcessBackend, lane: Lane, new: Settlement, now: datetime) -> Settlement | None:
+    is_late = lane.leased and lane.lease_until is not None and lane.lease_until <= now
+    return None if is_late and not new.only_if_expired else new
+
+
+def _losses_are_quiet(store: InProcessBackend, lane: Lane, new: Settlement, now: datetime) -> Settlement:
+    return evolve(new, facts=()) if new.outcome is AttemptOutcome.LOST else new
+
+
+class TheLastWordCounts(InProcessBackend):
+    """A finished run can be finished again."""
+
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
+        if super()._settle(new, now, keep):
+            return True
+        run = self._runs[new.run_id.int]
+        if run.state.is_final:
+            run.state, run.records = new.state, new.records_processed
+            self._tell(run, FactKind.SUCCEEDED, now)
+        return run.state.is_final
+
+
+class LossesLeaveNoTrace(InProcessBackend):
+    """An attempt lost with its node is not in history."""
+
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
+        settled = super()._settle(new, now, keep)
+        if settled and new.outcome is AttemptOutcome.LOST:
+            run = self._runs[new.run_id.int]
+            run.attempts = run.attempts[:-1]
+        return settled
+
+
+class NothingIsRenewed(InProcessBackend):
+    """Leases end when they end."""
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        return await super().renew(node, [ref._replace(lease=timedelta(0)) for ref in leases])
+
+
+class LateRenewalsAreLost(InProcessBackend):
+    """An expired lease cannot be renewed."""
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        now = self.clock.now()
+        lanes = [(ref, self._lanes[ref.key]) for ref in leases]
+        late = [ref for ref, lane in lanes if lane.lease_until is not None and lane.lease_until <= now]
+        renewal = await super().renew(node, [ref for ref in leases if ref not in late])
+        renewal.lost += late
+        renewal.strays = []
+        return renewal
+
+
+class NobodyIsRescued(InProcessBackend):
+    """A lease that ended is nobody's business."""
+
+    def _expired(self, now: datetime) -> list[Claim]:
+        return []
+
+
+class Impatient(InProcessBackend):
+    """Leases are taken over as soon as another node looks."""
+
+    def _expired(self, now: datetime) -> list[Claim]:
+        return super()._expired(now + _A_DAY)
+
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
+        return super()._settle(evolve(new, only_if_expired=False), now, keep)
+
+
+def _timeouts(wrong: Callable[[timedelta], timedelta | None]) -> MakeHarness:
+    """Claims carry another timeout than their definition."""
+
+    class Timed(InProcessBackend):
+        def _as_claim(self, lane: Lane, run: Run, handler_is_missing: bool = False) -> Claim:
+            claim = super()._as_claim(lane, run, handler_is_missing)
+            timeout = claim.definition.timeout
+            if timeout is None:
+                return claim
+            return evolve(claim, definition=evolve(claim.definition, timeout=wrong(timeout)))
+
+    return on(Timed)
+
+
+async def _extends_nothing(node: Node, held: Held, delta: timedelta) -> None:
+    return None
+
+
+def _accepts_late(held: Held, result: Any) -> Any:
+    return SUCCEEDED if held.is_timed_out else _accept(held, result)
+
+
+def _frees_at_once(node: Node, held: Held) -> None:
+    _time_out(node, held)
+    node.give_up(held)
+
+
+def _endless_grace(node: Node, held: Held) -> None:
+    _cancel(node, held)
+    if held.grace_until is not None:
+        held.grace_until += _A_DAY.total_seconds()
+
+
+def _survives_losses(claim: Claim, outcome: Any, now: datetime) -> str | None:
+    return None if isinstance(outcome, Lost) else _why_final(claim, outcome, now)
+
+
+FAULTS = [
+    Fault("a claimed run is shown as waiting", "LEASE-1", of(
+        "LEASE-1", "a_claimed_run_is_not_shown_as_waiting",
+    ), on(ShownAsWaiting)),
+    Fault("a retry keeps its token", "LEASE-1", of(
+        "LEASE-1", "a_token_does_not_repeat",
+    ), on(RetriesKeepTheirToken)),
+    Fault("tokens start again with the job", "LEASE-1", of(
+        "LEASE-1", "a_token_does_not_start_again_with_the_job",
+    ), on(TokensGoWithTheJob)),
+    Fault("a hand-back returns its token", "LEASE-1", of(
+        "LEASE-1", "a_token_does_not_repeat_after_a_hand_back",
+    ), on(HandBackReturnsTheToken)),
+    Fault("history has tokens of its own", "LEASE-1", of(
+        "LEASE-1", "history_does_not_name_another_token",
+    ), on(OtherTokensInHistory)),
+    Fault("a settlement is matched by its run", "LEASE-1", of(
+        "LEASE-1", "a_zombie_does_not_settle_the_run_of_its_heir",
+    ), _settling(_of_the_run)),
+    Fault("a settlement is matched by its job", "LEASE-1", of(
+        "LEASE-1", "a_zombie_does_not_free_the_lane_of_a_later_run",
+    ), _settling(_of_the_job)),
+    Fault("the last word counts", "RUN-3", of(
+        "RUN-3", "a_late_outcome_does_not_change_a_finished_run",
+    ), on(TheLastWordCounts)),
+    Fault("an expired lease cannot settle", "LEASE-1", of(
+        "LEASE-1", "a_late_node_does_not_lose_what_nobody_took",
+    ), _settling(_only_in_time)),
+    Fault("an expired lease cannot be renewed", "LEASE-1", of(
+        "LEASE-1", "a_late_node_goes_on_with_what_nobody_took",
+    ), on(LateRenewalsAreLost)),
+    Fault("leases are not renewed", "LEASE-2", of(
+        "LEASE-2", "a_long_handler_is_not_started_again",
+    ) + of("RUN-5", "a_blocking_sync_handler_does_not_lose_its_lease")
+      + of("OPS-2", "a_short_outage_does_not_start_a_run_twice"), on(NothingIsRenewed)),
+    Fault("a body does not hear of its lost lease", "LEASE-2", of(
+        "LEASE-2", "a_lost_lease_does_not_leave_its_handler_running", "a_handler_does_not_go_on_without_its_lease",
+    ), patch=replaced(Node, "lose", lambda node, held: None)),
+    Fault("extend_lease does nothing", "LEASE-2", of(
+        "LEASE-2", "an_extended_lease_is_not_taken_over_early", "a_lease_extended_in_a_thread_is_not_taken_over_early",
+    ), patch=replaced(Node, "extend_lease", _extends_nothing)),
+    Fault("nodes are called after their host", "LEASE-6", of(
+        "LEASE-6", "a_node_id_does_not_come_back",
+    ), patch=replaced(scheduler, "new_node_id", socket.gethostname)),
+    Fault("nobody takes over from the dead", "LEASE-3", of(
+        "LEASE-3", "a_dead_nodes_run_waits_for_its_lease_and_no_longer",
+    ), on(NobodyIsRescued)),
+    Fault("leases are taken over before they end", "LEASE-3", of(
+        "LEASE-3", "a_dead_nodes_run_waits_for_its_lease_and_no_longer", "a_crash_does_not_touch_other_nodes_runs",
+    ), on(Impatient)),
+    Fault("a lost attempt is not recorded", "LEASE-3", of(
+        "LEASE-3", "a_lost_attempt_is_not_left_open",
+    ), on(LossesLeaveNoTrace)),
+    Fault("a lost attempt is not told", "LEASE-3", of(
+        "LEASE-3", "a_lost_attempt_is_not_kept_quiet",
+    ), _settling(_losses_are_quiet)),
+    Fault("a run may be lost for ever", "LEASE-3", of(
+        "LEASE-3", "a_run_that_kills_nodes_does_not_go_round_for_ever",
+    ), patch=replaced(lifecycle, "_why_final", _survives_losses)),
+    Fault("timeouts are ignored", "LEASE-4", of(
+        "LEASE-4", "a_body_does_not_go_on_beyond_its_timeout",
+    ), _timeouts(lambda timeout: None)),
+    Fault("timeouts come early", "LEASE-4", of(
+        "LEASE-4", "a_body_within_its_timeout_is_not_cancelled", "the_deadline_is_not_another_instant",
+    ), _timeouts(lambda timeout: timeout / 2)),
+    Fault("what a body returns after its timeout counts", "LEASE-4", of(
+        "LEASE-4", "a_late_success_is_not_accepted",
+    ), patch=replaced(executor, "_accept", _accepts_late)),
+    Fault("a thread never hears of its timeout", "LEASE-4", of(
+        "LEASE-4", "a_thread_is_not_left_in_the_dark_about_its_timeout",
+    ), patch=replaced(JobContext, "cancelled", False)),
+    Fault("the lane is free at the timeout", "LEASE-4", of(
+        "LEASE-4", "the_next_run_does_not_start_while_the_body_cleans_up",
+        "a_stubborn_body_does_not_hold_the_lane_for_ever",
+    ), patch=replaced(Node, "time_out", _frees_at_once)),
+    Fault("cancel_grace never ends", "LEASE-4", of(
+        "LEASE-4", "a_stubborn_body_does_not_hold_the_lane_for_ever", "a_stubborn_body_does_not_keep_its_slot",
+    ), patch=replaced(Node, "_cancel", _endless_grace)),
+]  # fmt: skip

@@ -1,0 +1,159 @@
+"""Faults in dead letters (RETRY-5)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from attrs import evolve
+
+from rota.backend import Enqueue, Fact, Refusal, RunQuery
+from rota.relay import Relay
+from rota.run import JobRun, RunState
+from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess.records import Run
+from tests.contracts.faults._naming import of
+from tests.contracts.faults.base import Fault, Wrapped, nodes, on, replaced
+
+
+class BareLetters(InProcessBackend):
+    """A letter is only a name."""
+
+    async def runs(self, query: RunQuery) -> list[JobRun]:
+        runs = await super().runs(query)
+        return [evolve(run, attempts=(), error=None) for run in runs] if query.dead_letters else runs
+
+
+class JobsPayload(InProcessBackend):
+    """A replay runs with the payload of the job."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        run.payload = run.definition.payload
+
+
+class GoesOnCounting(InProcessBackend):
+    """A replay goes on with the attempts of its letter."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        run.attempt, run.attempts = letter.attempt, letter.attempts
+
+
+class JumpsTheQueue(InProcessBackend):
+    """A replay takes the place its letter had."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        run.seq = letter.seq
+
+
+class StillListed(InProcessBackend):
+    """A letter stays in the list when it is replayed."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        self._file_letter(letter)
+
+
+class ReplaysAgain(InProcessBackend):
+    """Nobody notes that a letter was replayed."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        letter.replayed_by = None
+        letter.is_letter = True
+
+
+class RevivesJobs(InProcessBackend):
+    """A replay brings its job back."""
+
+    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+        letter = self._runs.get(new.replay_of.int) if new.replay_of is not None else None
+        if letter is not None and letter.lane.definition is None:
+            letter.lane.definition = letter.definition
+        return super()._enqueue(new, now)
+
+
+class ReplaysAnything(Wrapped):
+    """Whatever run is named, its job runs again."""
+
+    async def replay(self, run_id: UUID, **scope: Any) -> UUID:
+        run: JobRun | None = await self.node.get_run(run_id, **scope)
+        if run is not None and run.state is not RunState.DEAD:
+            return cast("UUID", await self.node.trigger_once(run.job_id, **scope))
+        return cast("UUID", await self.node.replay(run_id, **scope))
+
+
+class DiscardForgets(InProcessBackend):
+    """A discarded letter is gone."""
+
+    async def discard(self, run_id: UUID, scope_id: str, *more: Any) -> bool:
+        discarded = await super().discard(run_id, scope_id, *more)
+        run = self._runs.pop(run_id.int, None)
+        if run is not None and run.lane.history is not None:
+            run.lane.history.remove(run)
+        return discarded
+
+
+class DiscardsEverywhere(InProcessBackend):
+    """A letter is discarded from any scope."""
+
+    async def discard(self, run_id: UUID, scope_id: str, *more: Any) -> bool:
+        run = self._runs.get(run_id.int)
+        return await super().discard(run_id, scope_id if run is None else run.lane.key.scope_id, *more)
+
+
+async def _tell_nobody(relay: Relay, fact: Fact) -> None:
+    return None
+
+
+_notify = Relay._notify
+
+
+async def _tell_once(relay: Relay, fact: Fact) -> None:
+    try:
+        await _notify(relay, fact)
+    except OSError:
+        return
+
+
+FAULTS = [
+    Fault("a letter keeps neither error nor attempts", "RETRY-5", of(
+        "RETRY-5", "a_letter_does_not_lose_its_story",
+    ), on(BareLetters)),
+    Fault("a replay runs with the job's payload", "RETRY-5", of(
+        "RETRY-5", "replay_does_not_use_another_payload",
+    ), on(JobsPayload)),
+    Fault("a replay goes on counting", "RETRY-5", of(
+        "RETRY-5", "replay_does_not_go_on_with_the_old_run",
+    ), on(GoesOnCounting)),
+    Fault("a replay jumps the queue", "RETRY-5", of(
+        "RETRY-5", "replay_does_not_jump_the_queue",
+    ), on(JumpsTheQueue)),
+    Fault("a replayed letter stays in the list", "RETRY-5", of(
+        "RETRY-5", "a_replayed_letter_is_not_listed_any_more",
+    ), on(StillListed)),
+    Fault("a letter is replayed each time it is asked for", "RETRY-5", of(
+        "RETRY-5", "a_second_replay_does_not_start_a_second_run", "replays_at_once_do_not_make_two_runs",
+    ), on(ReplaysAgain)),
+    Fault("a replay revives its job", "RETRY-5", of(
+        "RETRY-5", "replay_does_not_revive_a_removed_job",
+    ), on(RevivesJobs)),
+    Fault("any run can be replayed", "RETRY-5", of(
+        "RETRY-5", "only_letters_are_replayed",
+    ), nodes(ReplaysAnything)),
+    Fault("a discarded letter leaves history", "RETRY-5", of(
+        "RETRY-5", "discard_does_not_remove_history",
+    ), on(DiscardForgets)),
+    Fault("a letter is discarded from another scope", "RETRY-5", of(
+        "RETRY-5", "discard_does_not_touch_anything_else",
+    ), on(DiscardsEverywhere)),
+    Fault("nobody is told of letters", "RETRY-5", of(
+        "RETRY-5", "admins_do_not_miss_a_letter",
+    ), patch=replaced(Relay, "_notify", _tell_nobody)),
+    Fault("admins who did not hear are not told again", "RETRY-5", of(
+        "RETRY-5", "admins_are_not_told_only_once_in_vain",
+    ), patch=replaced(Relay, "_notify", _tell_once)),
+]  # fmt: skip

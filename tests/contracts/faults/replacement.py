@@ -1,0 +1,313 @@
+"""REG-3, REG-4: jobs that are replaced or removed by halves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from rota import scheduler
+from rota.backend import Claim, Due, JobKey, Registration, Settlement
+from rota.cron import Cron
+from rota.definition import JobDefinition
+from rota.errors import JobNotFound
+from rota.planning import first_due
+from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess.books import Subscriptions
+from rota_backends.inprocess.records import Lane
+from tests.contracts.faults.base import Fault, Wrapped, all_of, nodes, of, on, replaced
+
+
+class RewritesQueuedRuns(InProcessBackend):
+    """Runs refer to the job instead of keeping what they were queued with."""
+
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        for run in [*lane.queued_runs(), *([lane.head] if lane.head else [])]:
+            run.definition, run.payload = new.definition, new.definition.payload
+        super()._store(lane, new, now)
+
+
+class RunsTheFirstDefinition(InProcessBackend):
+    """Caches what it registered first."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._first: dict[JobKey, JobDefinition] = {}
+
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        self._first.setdefault(lane.key, new.definition)
+        super()._store(lane, new, now)
+
+    def _as_claim(self, *args: Any, **options: Any) -> Claim:
+        claim = super()._as_claim(*args, **options)
+        claim.definition = self._first[claim.key]
+        return claim
+
+
+class TicksTheFirstDefinition(RunsTheFirstDefinition):
+    def _as_claim(self, *args: Any, **options: Any) -> Claim:
+        return InProcessBackend._as_claim(self, *args, **options)
+
+    async def due(self, limit: int) -> Due:
+        found = await super().due(limit)
+        for job in found.jobs:
+            job.definition = self._first[job.key]
+        return found
+
+
+class LeavesLanesInTheirQueue(InProcessBackend):
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        bucket = lane.bucket
+        super()._store(lane, new, now)
+        if bucket is not None:
+            lane.bucket = bucket
+
+
+class TurnsTheQueueRound(InProcessBackend):
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        super()._store(lane, new, now)
+        if lane.waiting:
+            lane.waiting.reverse()
+
+
+def _never_keeps(old: JobDefinition, new: JobDefinition) -> bool:
+    return False
+
+
+def _always_keeps(old: JobDefinition, new: JobDefinition) -> bool:
+    return isinstance(old.trigger, Cron) and isinstance(new.trigger, Cron)
+
+
+def _forgets_the_mark(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
+    return first_due(definition, began, None)
+
+
+def _only_later(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
+    return definition.trigger.next_after(began) if isinstance(definition.trigger, Cron) else None
+
+
+def _drops_nothing(book: Subscriptions, lane: Lane, definition: JobDefinition) -> None:
+    return
+
+
+class LeavesTheQueue(InProcessBackend):
+    """Removes the job and forgets that runs of it wait."""
+
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+        lane = self._lanes.get(key)
+        if lane is None:
+            return False
+        kept = (lane.waiting, lane.delayed, lane.head)
+        lane.waiting = lane.delayed = lane.head = None
+        removed = await super().remove(key, request_id)
+        lane.waiting, lane.delayed, lane.head = kept
+        return removed
+
+
+class RemovesWhatIsNotThere(InProcessBackend):
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+        await super().remove(key, request_id)
+        return True
+
+
+class ForgetsRemovedAttempts(InProcessBackend):
+    """Nothing of a removed job is written any more."""
+
+    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+        lane = self._lanes[new.key]
+        return False if lane.definition is None else super()._settle(new, now, *args)
+
+
+class RetriesRemovedRuns(InProcessBackend):
+    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+        head = self._lanes[new.key].head
+        if head is not None:
+            head.removed = False
+        return super()._settle(new, now, *args)
+
+
+class RemovesTheHistory(InProcessBackend):
+    """ON DELETE CASCADE."""
+
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+        removed = await super().remove(key, request_id)
+        lane = self._lanes.pop(key, None)
+        for run in [*((lane and lane.history) or ()), *((lane and lane.letters) or ())]:
+            self._runs.pop(run.run_id.int, None)
+            self._letters.pop(run.run_id.int, None)
+        return removed
+
+
+class KeepsTheLaneOfRemovedRuns(InProcessBackend):
+    """The running counter of a removed job is never counted down."""
+
+    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+        lane = self._lanes[new.key]
+        stuck = lane.head is not None and lane.head.removed
+        settled = super()._settle(new, now, *args)
+        if stuck:
+            lane.leased = True
+        return settled
+
+
+class HidesRemovedJobs(Wrapped):
+    """Removal is a flag that only reading looks at."""
+
+    def __init__(self, node: Any) -> None:
+        super().__init__(node)
+        self._hidden: set[str] = set()
+
+    async def unschedule(self, job_id: str, **options: Any) -> bool:
+        self._hidden.add(job_id)
+        return True
+
+    async def get_schedule(self, job_id: str, **options: Any) -> Any:
+        return None if job_id in self._hidden else await self.node.get_schedule(job_id, **options)
+
+    async def trigger_once(self, job_id: str, **options: Any) -> Any:
+        if job_id in self._hidden:
+            raise JobNotFound(job_id, "default")
+        return await self.node.trigger_once(job_id, **options)
+
+
+_RUNS: Sequence[Fault] = [
+    Fault(
+        "queued runs change with their job",
+        "REG-3",
+        of(
+            "REG-3",
+            "test_a_queued_run_does_not_change_handler_or_payload",
+            "test_a_retrying_run_does_not_change_handler_payload_or_policy",
+            "test_a_replacement_does_not_take_retries_from_a_running_run",
+            "test_a_queued_run_does_not_get_another_timeout",
+        ),
+        on(RewritesQueuedRuns),
+    ),
+    Fault(
+        "new runs have the first definition",
+        "REG-3",
+        of("REG-3", "test_a_later_run_does_not_keep_the_old_definition"),
+        on(RunsTheFirstDefinition),
+    ),
+    Fault(
+        "lanes stay in their queue",
+        "REG-3",
+        of(
+            "REG-3",
+            "test_a_queued_run_does_not_stay_in_the_old_queue",
+            "test_a_queued_run_does_not_keep_the_old_priority",
+        ),
+        on(LeavesLanesInTheirQueue),
+    ),
+    Fault(
+        "a replacement turns the queue round",
+        "REG-3",
+        of("REG-3", "test_a_replacement_does_not_lose_or_reorder_the_queue"),
+        on(TurnsTheQueueRound),
+    ),
+]
+
+_OCCURRENCES: Sequence[Fault] = [
+    Fault(
+        "a replacement starts the schedule anew",
+        "REG-3",
+        of("REG-3", "test_a_replacement_does_not_drop_owed_occurrences"),
+        patch=replaced(scheduler, "_keeps_place", _never_keeps),
+    ),
+    Fault(
+        "a replacement forgets what was decided",
+        "REG-3",
+        of("REG-3", "test_a_replacement_does_not_move_an_unchanged_schedule"),
+        patch=all_of(
+            replaced(scheduler, "_keeps_place", _never_keeps), replaced(scheduler, "first_due", _forgets_the_mark)
+        ),
+    ),
+    Fault(
+        "ticks follow the first definition",
+        "REG-3",
+        of("REG-3", "test_owed_occurrences_are_not_decided_under_the_old_policy"),
+        on(TicksTheFirstDefinition),
+    ),
+    Fault(
+        "every replacement keeps the old times",
+        "REG-3",
+        of(
+            "REG-3",
+            "test_no_tick_of_the_old_trigger_fires",
+            "test_owed_occurrences_of_a_replaced_trigger_do_not_run",
+            "test_a_change_of_zone_does_not_keep_the_old_times",
+        ),
+        patch=replaced(scheduler, "_keeps_place", _always_keeps),
+    ),
+    Fault(
+        "a new trigger misses the current minute",
+        "REG-3",
+        of("REG-3", "test_a_new_trigger_does_not_miss_or_repeat_the_current_minute"),
+        patch=replaced(scheduler, "first_due", _only_later),
+    ),
+    Fault(
+        "old subscriptions stay",
+        "REG-3",
+        of("REG-3", "test_a_replaced_event_trigger_does_not_fire"),
+        patch=replaced(Subscriptions, "drop", _drops_nothing),
+    ),
+]
+
+_REMOVALS: Sequence[Fault] = [
+    Fault(
+        "removal leaves the queue",
+        "REG-4",
+        of(
+            "REG-4",
+            "test_queued_runs_of_a_removed_job_never_start",
+            "test_a_retrying_run_of_a_removed_job_never_starts_again",
+            "test_a_job_registered_again_does_not_bring_back_its_old_queue",
+            "test_no_other_node_starts_a_run_of_a_removed_job",
+        ),
+        on(LeavesTheQueue),
+    ),
+    Fault(
+        "what is not there can be removed",
+        "REG-4",
+        of("REG-4", "test_a_removed_job_is_not_there_any_more"),
+        on(RemovesWhatIsNotThere),
+    ),
+    Fault(
+        "attempts of removed jobs are forgotten",
+        "REG-4",
+        of("REG-4", "test_a_running_attempt_of_a_removed_job_is_recorded"),
+        on(ForgetsRemovedAttempts),
+    ),
+    Fault(
+        "attempts of removed jobs are retried",
+        "REG-4",
+        of(
+            "REG-4",
+            "test_a_failing_attempt_of_a_removed_job_is_not_retried",
+            "test_a_removed_job_leaves_no_dead_letter",
+            "test_a_lost_run_of_a_removed_job_is_not_taken_over",
+        ),
+        on(RetriesRemovedRuns),
+    ),
+    Fault(
+        "removal takes the history",
+        "REG-4",
+        of("REG-4", "test_removal_does_not_take_the_history"),
+        on(RemovesTheHistory),
+    ),
+    Fault(
+        "a removed run keeps its lane",
+        "REG-4",
+        of("REG-4", "test_a_job_removed_while_running_is_not_blocked_when_it_comes_back"),
+        on(KeepsTheLaneOfRemovedRuns),
+    ),
+    Fault(
+        "removed jobs are only hidden",
+        "REG-4",
+        of("REG-4", "test_no_tick_or_event_of_a_removed_job_fires"),
+        nodes(HidesRemovedJobs),
+    ),
+]
+
+FAULTS = [*_RUNS, *_OCCURRENCES, *_REMOVALS]
