@@ -15,6 +15,7 @@ FAULTS = [
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -91,6 +92,17 @@ def of(rule: str, *tests: str) -> tuple[str, ...]:
 def replaced(target: Any, name: str, wrong: Any) -> Patch:
     """While the clause runs, `target.name` is `wrong`."""
     return lambda: mock_patch.object(target, name, wrong)
+
+
+def everywhere(function: Any, wrong: Any) -> Patch:
+    """While the clause runs, `wrong` stands for `function` in every module of the toolkit that uses it."""
+
+    def patch() -> AbstractContextManager[None]:
+        users = [module for name, module in sys.modules.items() if name.partition(".")[0] == "rota"]
+        named = [(module, name) for module in users for name, value in vars(module).items() if value is function]
+        return all_of(*(replaced(module, name, wrong) for module, name in named))()
+
+    return patch
 
 
 def all_of(*patches: Patch) -> Patch:

@@ -8,16 +8,15 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from attrs import evolve
-
-from rota import definition, event, executor, scheduler
 from rota.access import AccessContext
 from rota.backend import Claim
 from rota.context import JobContext
+from rota.names import check_name, check_payload
+from rota.registry import handlers
 from rota.run import Cause
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
-from tests.contracts.faults.base import Fault, all_of, of, on, replaced
+from tests.contracts.faults.base import Fault, everywhere, of, on, replaced
 
 
 def _folded(text: str) -> str:
@@ -139,21 +138,15 @@ def _manual_only(ctx: JobContext) -> AccessContext:
     return AccessContext(who, stored.scope_id, frozenset(), synthetic=True)
 
 
-_call = executor._call
-
-
 def _decodes_once() -> AbstractContextManager[Any]:
     kept: dict[bytes, Any] = {}
+    real = handlers.decoder
 
-    def call(handler: Any, held: Any) -> Any:
-        def decode(payload: bytes) -> Any:
-            if payload not in kept:
-                kept[payload] = handler.decode(payload)
-            return kept[payload]
+    def decoder(kind: Any) -> Callable[[bytes], Any]:
+        decode = real(kind)
+        return lambda payload: kept.setdefault(payload, decode(payload))
 
-        return _call(evolve(handler, decode=decode), held)
-
-    return replaced(executor, "_call", call)()
+    return replaced(handlers, "decoder", decoder)()
 
 
 FAULTS = [
@@ -182,7 +175,7 @@ FAULTS = [
             "test_a_refused_key_or_event_name_starts_nothing",
             "test_an_empty_scope_is_not_every_scope",
         ),
-        patch=all_of(*(replaced(module, "check_name", _anything) for module in (definition, event, scheduler))),
+        patch=everywhere(check_name, _anything),
     ),
     Fault(
         "only triggered runs have an identity",
@@ -198,7 +191,7 @@ FAULTS = [
             "test_a_definition_with_too_large_a_payload_is_not_stored",
             "test_a_trigger_with_too_large_a_payload_leaves_nothing",
         ),
-        patch=all_of(*(replaced(module, "check_payload", _any_payload) for module in (definition, scheduler))),
+        patch=everywhere(check_payload, _any_payload),
     ),
     Fault("payloads are cut", "ID-4", of("ID-4", "test_payloads_up_to_the_limit_are_not_cut"), on(CutsPayloads)),
     Fault(

@@ -8,19 +8,17 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import definition as definitions
-from rota import scheduler
 from rota.backend import JobKey, Registered, Registration, Standing, schedule_text
 from rota.capability import Precision
 from rota.cron import Cron
 from rota.definition import JobDefinition, Manual, ScheduleOutcome
 from rota.errors import InvalidCron, UnsupportedPrecision
+from rota.names import check_duration
 from rota.planning import first_due
+from rota.registering import registration
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import declare
-from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, replaced
-
-_registration = scheduler._registration
+from tests.contracts.faults.base import Fault, Wrapped, everywhere, nodes, of, on, replaced
 
 
 class RegistersWithoutGuard(InProcessBackend):
@@ -58,7 +56,7 @@ class TellsNothing(InProcessBackend):
 def _stores_what_is_unchanged(
     standing: Standing, new: JobDefinition, key: Any, began: datetime, request_id: Any
 ) -> tuple[Registration | None, ScheduleOutcome]:
-    made, outcome = _registration(standing, new, key, began, request_id)
+    made, outcome = registration(standing, new, key, began, request_id)
     if outcome is ScheduleOutcome.UNCHANGED:
         due = first_due(new, began, None)
         made = Registration(new, standing.revision, request_id, next_due=due, idempotency_key=key)
@@ -71,7 +69,7 @@ def _compares_a_digest(
     old = standing.job.definition if standing.job else None
     if old is not None and _digest(old) == _digest(new):
         return None, ScheduleOutcome.UNCHANGED
-    return _registration(standing, new, key, began, request_id)
+    return registration(standing, new, key, began, request_id)
 
 
 def _digest(job: JobDefinition) -> tuple[object, ...]:
@@ -158,7 +156,7 @@ FAULTS = [
             "test_registering_unchanged_does_not_move_the_next_due_time",
             "test_registering_unchanged_does_not_fire_the_minute_again",
         ),
-        patch=replaced(scheduler, "_registration", _stores_what_is_unchanged),
+        patch=everywhere(registration, _stores_what_is_unchanged),
     ),
     Fault(
         "a node compares with what it registered itself",
@@ -186,7 +184,7 @@ FAULTS = [
             "test_a_change_of_any_field_is_not_overlooked",
             "test_a_change_inside_trigger_or_policy_is_not_overlooked",
         ),
-        patch=replaced(scheduler, "_registration", _compares_a_digest),
+        patch=everywhere(registration, _compares_a_digest),
     ),
     Fault(
         "what cannot be honoured is stored first",
@@ -198,19 +196,13 @@ FAULTS = [
         nodes(ChecksLate),
     ),
     Fault(
-        "durations of a definition are not checked",
+        "durations are not checked",
         "REG-5",
-        of("REG-5", "test_a_wrong_value_stores_nothing"),
-        patch=replaced(definitions, "check_duration", _any_duration),
-    ),
-    Fault(
-        "a negative delay is accepted",
-        "MANUAL-2",
         (
+            *of("REG-5", "test_a_wrong_value_stores_nothing", "test_wrong_arguments_of_a_trigger_make_no_run"),
             *of("MANUAL-2", "test_a_negative_delay_creates_nothing"),
-            *of("REG-5", "test_wrong_arguments_of_a_trigger_make_no_run"),
         ),
-        patch=replaced(scheduler, "check_duration", _any_duration),
+        patch=everywhere(check_duration, _any_duration),
     ),
     Fault(
         "a wrong expression becomes another one",

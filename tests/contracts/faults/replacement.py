@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from rota import scheduler
+from rota import registering
 from rota.backend import Claim, Due, JobKey, Registration, Settlement
 from rota.cron import Cron
 from rota.definition import JobDefinition
@@ -213,14 +213,14 @@ _OCCURRENCES: Sequence[Fault] = [
         "a replacement starts the schedule anew",
         "REG-3",
         of("REG-3", "test_a_replacement_does_not_drop_owed_occurrences"),
-        patch=replaced(scheduler, "_keeps_place", _never_keeps),
+        patch=replaced(registering, "_keeps_place", _never_keeps),
     ),
     Fault(
         "a replacement forgets what was decided",
         "REG-3",
         of("REG-3", "test_a_replacement_does_not_move_an_unchanged_schedule"),
         patch=all_of(
-            replaced(scheduler, "_keeps_place", _never_keeps), replaced(scheduler, "first_due", _forgets_the_mark)
+            replaced(registering, "_keeps_place", _never_keeps), replaced(registering, "first_due", _forgets_the_mark)
         ),
     ),
     Fault(
@@ -238,13 +238,13 @@ _OCCURRENCES: Sequence[Fault] = [
             "test_owed_occurrences_of_a_replaced_trigger_do_not_run",
             "test_a_change_of_zone_does_not_keep_the_old_times",
         ),
-        patch=replaced(scheduler, "_keeps_place", _always_keeps),
+        patch=replaced(registering, "_keeps_place", _always_keeps),
     ),
     Fault(
         "a new trigger misses the current minute",
         "REG-3",
         of("REG-3", "test_a_new_trigger_does_not_miss_or_repeat_the_current_minute"),
-        patch=replaced(scheduler, "first_due", _only_later),
+        patch=replaced(registering, "first_due", _only_later),
     ),
     Fault(
         "old subscriptions stay",
