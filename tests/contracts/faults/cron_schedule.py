@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import planning, scheduler, ticker
+from rota import planning, registering, ticker
 from rota.backend import Claim, ClaimRequest, Due, DueJob, Firing
 from rota.capability import Precision
 from rota.cron import Cron, value
@@ -235,13 +235,13 @@ FAULTS = [
             "the_first_instant_of_a_minute_does_not_count_twice",
             "a_replaced_trigger_fires_for_the_current_minute",
         ),
-        patch=replaced(scheduler, "first_due", after_now),
+        patch=replaced(registering, "first_due", after_now),
     ),
     Fault(
         "a new job makes up its last occurrence",
         "CRON-6",
         of("CRON-6", "an_earlier_occurrence_does_not_fire"),
-        patch=replaced(scheduler, "first_due", before_now),
+        patch=replaced(registering, "first_due", before_now),
     ),
     Fault(
         "the status foretells the wrong instant",

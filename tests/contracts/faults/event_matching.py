@@ -1,0 +1,350 @@
+"""Faults in which jobs an event starts, and how often (EVENT-1, EVENT-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from attrs import evolve
+
+from rota.backend import EventRef, JobKey, Refusal, Registration
+from rota.definition import OnEvent
+from rota.event import Event
+from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
+from rota.upkeep import Sweep
+from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess.books import Keys, Subscriptions
+from rota_backends.inprocess.records import Lane
+from tests.contracts.faults._naming import of
+from tests.contracts.faults.base import Fault, MakeHarness, on, replaced
+
+Matches = Callable[[JobKey, OnEvent, Event], bool]
+
+
+def _kind(trigger: OnEvent, event: Event) -> bool:
+    return (trigger.source_module, trigger.event_type) == (event.source_module, event.event_type)
+
+
+def _subject(trigger: OnEvent, event: Event) -> bool:
+    return trigger.subject in (None, event.subject)
+
+
+def _scope(key: JobKey, event: Event) -> bool:
+    return key.scope_id in (event.scope_id, PLATFORM_SCOPE)
+
+
+def _is_about(key: JobKey, event: Event) -> bool:
+    return event.source_module == LIFECYCLE_MODULE and (event.scope_id, event.subject) == key
+
+
+def matching(matches: Matches) -> MakeHarness:
+    """A store that matches events in a way of its own."""
+
+    class Wrong(Subscriptions):
+        def matching(self, event: Event) -> list[Lane]:
+            lanes = [lane for lanes in self._by_kind.values() for lane in lanes]
+            return [lane for lane in lanes if self._wants(lane, event)]
+
+        def _wants(self, lane: Lane, event: Event) -> bool:
+            trigger = None if lane.definition is None else lane.definition.trigger
+            return isinstance(trigger, OnEvent) and matches(lane.key, trigger, event)
+
+    class Store(InProcessBackend):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self._subscriptions = Wrong()
+
+    return on(Store)
+
+
+def by_prefix(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """`Order` waits for everything that begins with it."""
+    starts = event.source_module.startswith(trigger.source_module) and event.event_type.startswith(trigger.event_type)
+    return starts and _subject(trigger, event) and _scope(key, event)
+
+
+def run_together(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """Module and type are joined by a dot, as in a subject of a message broker."""
+    joined = f"{trigger.source_module}.{trigger.event_type}" == f"{event.source_module}.{event.event_type}"
+    return joined and _subject(trigger, event) and _scope(key, event) and not _is_about(key, event)
+
+
+def any_subject(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """Subjects are not looked at."""
+    return _kind(trigger, event) and _scope(key, event) and not _is_about(key, event)
+
+
+def same_subject(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """No subject is a subject of its own."""
+    return _kind(trigger, event) and trigger.subject == event.subject and _scope(key, event)
+
+
+def any_scope(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """Scopes are not looked at."""
+    return _kind(trigger, event) and _subject(trigger, event) and not _is_about(key, event)
+
+
+def own_scope(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """The platform's scope is like any other."""
+    same = key.scope_id == event.scope_id
+    return _kind(trigger, event) and _subject(trigger, event) and same and not _is_about(key, event)
+
+
+def itself_too(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """A job hears of itself."""
+    return _kind(trigger, event) and _subject(trigger, event) and _scope(key, event)
+
+
+def namesakes(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """Itself is whoever has its name."""
+    about = event.source_module == LIFECYCLE_MODULE and event.subject == key.job_id
+    return _kind(trigger, event) and _subject(trigger, event) and _scope(key, event) and not about
+
+
+def no_lifecycle(key: JobKey, trigger: OnEvent, event: Event) -> bool:
+    """Lifecycle events start nothing."""
+    return event.source_module != LIFECYCLE_MODULE and own_scope(key, trigger, event)
+
+
+class LearnsLater(InProcessBackend):
+    """Subscriptions are known to everybody a second after they were made."""
+
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        super()._store(lane, new, now)
+        self.__dict__.setdefault("since", {})[lane] = now
+
+    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
+        lanes = [lane for lane in self._subscriptions.matching(ref.event) if self.__dict__["since"][lane] < now]
+        return [self._notify_one(lane, ref, now) for lane in lanes]
+
+
+class FirstComeOnly(InProcessBackend):
+    """One event, one job."""
+
+    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
+        return [self._notify_one(lane, ref, now) for lane in self._subscriptions.matching(ref.event)[:1]]
+
+
+class LosesTheEvent(InProcessBackend):
+    """The run does not know what caused it."""
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, ref, now)
+        if isinstance(answer, UUID) and answer.int in self._runs:
+            self._runs[answer.int].event = None
+        return answer
+
+
+class CannotUnsubscribe(InProcessBackend):
+    """A job that waits for events cannot be taken out."""
+
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+        lane = self._lanes.get(key)
+        if lane is not None and lane.definition is not None and isinstance(lane.definition.trigger, OnEvent):
+            return True
+        return await super().remove(key, request_id)
+
+
+class KeepsOldSubscriptions(InProcessBackend):
+    """A replaced trigger goes on to be heard."""
+
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        old = lane.definition
+        super()._store(lane, new, now)
+        if old is not None:
+            self._subscriptions.add(lane, old)
+
+    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
+        kind = (ref.event.source_module, ref.event.event_type)
+        return [self._notify_one(lane, ref, now) for lane in self._subscriptions._by_kind.get(kind, {})]
+
+
+class _Remembers(InProcessBackend):
+    """A store that remembers events in a way of its own."""
+
+    book: type[Keys]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._event_keys = self.book()
+
+
+class _Nothing(Keys):
+    def holder(self, key: Hashable, now: datetime) -> object | None:
+        return None
+
+
+class RemembersNothing(InProcessBackend):
+    """Each telling is another event."""
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, evolve(ref, event=evolve(ref.event, event_id=str(uuid4()))), now)
+        if isinstance(answer, UUID):
+            self._runs[answer.int].event = ref.event
+        return answer
+
+
+class RemembersRunsOnly(_Remembers):
+    """An event is known as long as its run is."""
+
+    book = _Nothing
+
+
+class RemembersForADay(InProcessBackend):
+    """A day is long enough."""
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, evolve(ref, memory=timedelta(days=1)), now)
+        if isinstance(answer, UUID) and self._event_keys.holder((*lane.key, ref.event.event_id), now) is None:
+            self._runs.pop(answer.int, None)
+            return super()._notify_one(lane, ref, now)
+        return answer
+
+
+class _ByIdAlone(Keys):
+    def holder(self, key: Hashable, now: datetime) -> object | None:
+        return super().holder(key[-1], now)  # type: ignore[index]
+
+    def take(self, key: Hashable, holder: object, until: datetime) -> None:
+        super().take(key[-1], holder, until)  # type: ignore[index]
+
+
+class RemembersIdsAlone(_Remembers):
+    """An event id stands for itself, whatever scope and job."""
+
+    book = _ByIdAlone
+
+
+class ComparesContents(InProcessBackend):
+    """Events that say the same are the same."""
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        event = ref.event
+        said: dict[Any, str] = self.__dict__.setdefault("said", {})
+        first = said.setdefault((event.event_type, event.subject, event.data), event.event_id)
+        return super()._notify_one(lane, evolve(ref, event=evolve(event, event_id=first)), now)
+
+
+async def _from_the_start(self: Sweep, position: int) -> int:
+    return position
+
+
+FAULTS = [
+    Fault(
+        "events match by prefix",
+        "EVENT-1",
+        of("EVENT-1", "names_that_are_alike_do_not_match", "module_and_type_do_not_run_together"),
+        matching(by_prefix),
+    ),
+    Fault(
+        "module and type run together",
+        "EVENT-1",
+        of("EVENT-1", "module_and_type_do_not_run_together"),
+        matching(run_together),
+    ),
+    Fault("subjects are ignored", "EVENT-1", of("EVENT-1", "another_subject_does_not_match"), matching(any_subject)),
+    Fault(
+        "no subject is a subject",
+        "EVENT-1",
+        of("EVENT-1", "a_job_without_a_subject_is_not_choosy"),
+        matching(same_subject),
+    ),
+    Fault(
+        "scopes are ignored",
+        "EVENT-1",
+        (
+            *of("EVENT-1", "an_event_of_another_scope_does_not_match"),
+            *of("EVENT-3", "an_event_nobody_waits_for_makes_no_run"),
+        ),
+        matching(any_scope),
+    ),
+    Fault(
+        "the platform hears itself only",
+        "EVENT-1",
+        of("EVENT-1", "a_platform_job_does_not_leave_scopes_out"),
+        matching(own_scope),
+    ),
+    Fault(
+        "subscriptions are learnt later",
+        "EVENT-1",
+        of("EVENT-1", "an_event_on_another_node_is_not_missed"),
+        on(LearnsLater),
+    ),
+    Fault(
+        "one event, one job",
+        "EVENT-1",
+        (
+            *of("EVENT-1", "an_event_makes_one_run_of_each_matching_job"),
+            *of("EVENT-5", "one_failing_job_does_not_stop_the_others"),
+        ),
+        on(FirstComeOnly),
+    ),
+    Fault(
+        "a run loses its event",
+        "EVENT-1",
+        (*of("EVENT-1", "the_run_names_its_event"), *of("EVENT-4", "the_handler_sees_the_event_unchanged")),
+        on(LosesTheEvent),
+    ),
+    Fault(
+        "a job that waits for events stays",
+        "EVENT-1",
+        of("EVENT-1", "a_removed_job_does_not_match"),
+        on(CannotUnsubscribe),
+    ),
+    Fault(
+        "old triggers are still heard",
+        "EVENT-1",
+        of("EVENT-1", "a_replaced_trigger_does_not_match_any_more"),
+        on(KeepsOldSubscriptions),
+    ),
+    Fault(
+        "events are not remembered",
+        "EVENT-3",
+        of(
+            "EVENT-3",
+            "an_event_told_twice_does_not_run_twice",
+            "an_event_twice_in_one_call_does_not_run_twice",
+            "eight_nodes_do_not_run_an_event_twice",
+            "a_dead_lettered_event_does_not_run_again",
+            "the_sweep_does_not_run_an_event_twice",
+        ),
+        on(RemembersNothing),
+        replaced(Sweep, "_move_over_delivered", _from_the_start),
+    ),
+    Fault(
+        "events are remembered with their runs",
+        "EVENT-3",
+        of("EVENT-3", "retention_does_not_let_an_event_run_again", "an_event_is_not_forgotten_within_a_week"),
+        on(RemembersRunsOnly),
+    ),
+    Fault(
+        "events are remembered for a day",
+        "EVENT-3",
+        of("EVENT-3", "an_event_is_not_forgotten_within_a_week"),
+        on(RemembersForADay),
+    ),
+    Fault(
+        "events are remembered by id alone",
+        "EVENT-3",
+        of("EVENT-3", "an_event_id_does_not_reach_into_another_scope", "an_event_told_twice_does_not_run_twice"),
+        on(RemembersIdsAlone),
+    ),
+    Fault(
+        "events are compared by content",
+        "EVENT-3",
+        of("EVENT-3", "equal_events_with_two_ids_are_not_one"),
+        on(ComparesContents),
+    ),
+    Fault("a job hears of itself", "EVENT-6", of("EVENT-6", "a_job_does_not_start_itself"), matching(itself_too)),
+    Fault(
+        "a job is its namesake", "EVENT-6", of("EVENT-6", "a_job_is_not_mistaken_for_its_namesake"), matching(namesakes)
+    ),
+    Fault(
+        "lifecycle events start nothing",
+        "EVENT-6",
+        of("EVENT-6", "a_job_starts_when_another_succeeded"),
+        matching(no_lifecycle),
+    ),
+]

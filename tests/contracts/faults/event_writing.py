@@ -1,0 +1,281 @@
+"""Faults in the event store that notifies, in the sweep, in lanes and in chains of causes (EVENT-2, 4, 5, 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from attrs import evolve
+
+from rota import causation
+from rota.backend import Enqueue, EventRef, Refusal
+from rota.errors import OutcomeUnknown
+from rota.event import Event
+from rota.events import JobNotifyEventStore, notify, store
+from rota.events.notify import JobNotifyEventStore as Decorator
+from rota.run import RunState
+from rota.upkeep import Sweep
+from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess.records import Lane
+from tests.contracts.faults._naming import of
+from tests.contracts.faults.base import Fault, Patch, all_of, on, replaced
+
+_write = Decorator.write
+
+
+async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...]) -> bool:
+    """Stored is enough for now."""
+    return False
+
+
+async def waits_for_handlers(self: Decorator, *events: Event) -> int:
+    """The writer learns what became of the runs."""
+    position = await _write(self, *events)
+    scheduler = getattr(self._attached[0], "__self__", None) if self._attached else None
+    for run_id in (
+        await scheduler.notify(*events) if scheduler is not None and causation.current_run.get() is None else ()
+    ):
+        for _ in range(50):
+            run = await scheduler.get_run(run_id)
+            if run is not None and run.state not in (RunState.QUEUED, RunState.RUNNING):
+                break
+            await asyncio.sleep(0)
+        if run is None or run.state is not RunState.SUCCEEDED:
+            raise OutcomeUnknown("the handler did not succeed")
+    return position
+
+
+async def notifies_first(self: Decorator, *events: Event) -> int:
+    """The event is stored when everybody knows of it."""
+    await self._notify(events)
+    return await self._inner.write(*events)
+
+
+async def reports_by_raising(self: Decorator, events: tuple[Event, ...], error: Exception | None) -> None:
+    """The writer has to know."""
+    if error is not None:
+        raise error
+
+
+async def reports_always(self: Decorator, events: tuple[Event, ...], error: Exception | None) -> None:
+    """No news is reported too."""
+    for event in events:
+        await self._tell(event, error or RuntimeError("no error"))
+
+
+async def sweeps_nothing(self: Sweep) -> int:
+    """There is no catching up."""
+    return 0
+
+
+async def writes_and_skips(self: Decorator, *events: Event) -> int:
+    """Whatever was written last is where the sweep begins."""
+    position = await _write(self, *events)
+    self._delivered = position
+    return position
+
+
+async def does_not_catch_up(self: Sweep) -> None:
+    """A new job begins wherever the sweep happens to be."""
+
+
+async def _from_the_start(self: Sweep, position: int) -> int:
+    return position
+
+
+class TrimsEvents(InProcessBackend):
+    """Data is too much to keep."""
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        return super()._notify_one(lane, evolve(ref, event=evolve(ref.event, data=b"")), now)
+
+
+class HandsTheEventOn(InProcessBackend):
+    """The next run of the job, whatever its cause, sees the last event."""
+
+    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+        answer = super()._enqueue(new, now)
+        history = self._lanes[new.key].history
+        if isinstance(answer, UUID) and history:
+            self._runs[answer.int].event = history[-1].event
+        return answer
+
+
+class SortsTheQueue(InProcessBackend):
+    """Runs wait in the order of their event ids."""
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, ref, now)
+        waiting = lane.waiting or ()
+        lane.waiting = deque(sorted(waiting, key=lambda run: run.event.event_id if run.event else ""))
+        return answer
+
+
+class HasRoom(InProcessBackend):
+    """There is no limit."""
+
+    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+        return super()._enqueue(evolve(new, lane_limit=10**9), now)
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        return super()._notify_one(lane, evolve(ref, lane_limit=10**9), now)
+
+
+class GivesUpWhenFull(InProcessBackend):
+    """A full job ends the telling of the event."""
+
+    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
+        answers: list[UUID | Refusal] = []
+        for lane in self._subscriptions.matching(ref.event):
+            answers.append(self._notify_one(lane, ref, now))
+            if answers[-1] is Refusal.LANE_FULL:
+                break
+        return answers
+
+
+class CountsTheFinished(InProcessBackend):
+    """A lane holds its history too."""
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        return super()._notify_one(lane, evolve(ref, lane_limit=ref.lane_limit - len(lane.history or ())), now)
+
+
+class GoesDeeper(InProcessBackend):
+    """Forty is the limit."""
+
+    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+        return await super().notify([evolve(ref, max_depth=40) for ref in batch])
+
+
+def _stamps(wrong: Any) -> Patch:
+    return all_of(replaced(notify, "stamped", wrong), replaced(store, "stamped", wrong))
+
+
+def _as_it_is(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    return events
+
+
+def _always_caused(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    return tuple(evolve(event, caused_by=uuid4(), depth=1) if type(event) is Event else event for event in events)
+
+
+FAULTS = [
+    Fault(
+        "runs are left to the sweep",
+        "EVENT-2",
+        of("EVENT-2", "a_written_event_does_not_wait_for_its_run"),
+        patch=replaced(JobNotifyEventStore, "_notify", leaves_it_to_the_sweep),
+    ),
+    Fault(
+        "write waits for handlers",
+        "EVENT-2",
+        of(
+            "EVENT-2", "a_handler_that_waits_does_not_hold_up_the_writer", "a_failing_handler_does_not_reach_the_writer"
+        ),
+        patch=replaced(JobNotifyEventStore, "write", waits_for_handlers),
+    ),
+    Fault(
+        "notified, then stored",
+        "EVENT-2",
+        of("EVENT-2", "an_event_that_was_not_stored_starts_nothing"),
+        patch=replaced(JobNotifyEventStore, "write", notifies_first),
+    ),
+    Fault(
+        "a failed notification fails the write",
+        "EVENT-2",
+        of("EVENT-2", "a_write_does_not_fail_with_the_notification"),
+        patch=replaced(JobNotifyEventStore, "_report", reports_by_raising),
+    ),
+    Fault(
+        "on_error is called without an error",
+        "EVENT-2",
+        of("EVENT-2", "on_error_is_not_called_without_an_error"),
+        patch=replaced(JobNotifyEventStore, "_report", reports_always),
+    ),
+    Fault(
+        "nothing is swept",
+        "EVENT-5",
+        (
+            *of("EVENT-2", "an_event_is_not_lost_with_its_notification"),
+            *of(
+                "EVENT-5",
+                "an_event_without_a_notification_is_not_lost",
+                "an_event_written_while_nobody_listened_is_not_lost",
+                "a_crash_before_the_notification_does_not_lose_the_event",
+            ),
+        ),
+        patch=replaced(Sweep, "_page", sweeps_nothing),
+    ),
+    Fault(
+        "the sweep begins after the last event",
+        "EVENT-5",
+        of("EVENT-5", "a_later_event_does_not_bury_an_undelivered_one"),
+        patch=replaced(JobNotifyEventStore, "write", writes_and_skips),
+    ),
+    Fault(
+        "a new job hears old events",
+        "EVENT-5",
+        of(
+            "EVENT-5",
+            "an_event_from_before_the_registration_makes_no_run",
+            "the_past_of_an_event_store_makes_no_runs",
+            "the_sweep_does_not_deliver_what_was_before_the_registration",
+        ),
+        patch=all_of(
+            replaced(Sweep, "catch_up", does_not_catch_up), replaced(Sweep, "_move_over_delivered", _from_the_start)
+        ),
+    ),
+    Fault("event data is dropped", "EVENT-4", of("EVENT-4", "the_handler_sees_the_event_unchanged"), on(TrimsEvents)),
+    Fault(
+        "an event is handed on",
+        "EVENT-4",
+        of("EVENT-4", "a_manual_run_of_an_event_job_has_no_event"),
+        on(HandsTheEventOn),
+    ),
+    Fault(
+        "events wait in another order",
+        "EVENT-4",
+        of("EVENT-4", "events_for_a_busy_job_do_not_overtake_each_other"),
+        on(SortsTheQueue),
+    ),
+    Fault(
+        "lanes have no limit",
+        "EVENT-4",
+        of("EVENT-4", "a_full_job_takes_no_more_events", "a_full_job_takes_no_more_triggers"),
+        on(HasRoom),
+    ),
+    Fault(
+        "a full job ends the telling",
+        "EVENT-4",
+        of("EVENT-4", "a_full_job_does_not_affect_others"),
+        on(GivesUpWhenFull),
+    ),
+    Fault("finished runs fill the lane", "EVENT-4", of("EVENT-4", "a_job_does_not_stay_full"), on(CountsTheFinished)),
+    Fault(
+        "causes are not written down",
+        "EVENT-6",
+        of("EVENT-6", "an_event_does_not_forget_its_cause"),
+        patch=_stamps(_as_it_is),
+    ),
+    Fault(
+        "every event has a cause",
+        "EVENT-6",
+        of("EVENT-6", "an_event_of_the_application_has_no_cause"),
+        patch=_stamps(_always_caused),
+    ),
+    Fault(
+        "chains go deeper than they may",
+        "EVENT-6",
+        of(
+            "EVENT-6",
+            "an_event_at_the_depth_limit_does_not_run",
+            "a_chain_of_events_does_not_go_on_for_ever",
+            "a_chain_of_lifecycle_events_does_not_go_on_for_ever",
+        ),
+        on(GoesDeeper),
+    ),
+]
