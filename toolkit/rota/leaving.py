@@ -6,10 +6,11 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from rota.calls import STORE_ERRORS
 from rota.clock import VirtualClock, current_activity, watch
 from rota.held import Held
 from rota.names import MAX_DURATION
-from rota.node import STORE_ERRORS, Node
+from rota.node import Node
 
 log = logging.getLogger("rota")
 

@@ -9,8 +9,9 @@ from datetime import timedelta
 
 from rota.backend.port import Backend
 from rota.backend.types import LockGrant
+from rota.calls import STORE_ERRORS
 from rota.clock import current_activity
-from rota.errors import LeaseLost, LockTaken, OutcomeUnknown, StoreUnavailable
+from rota.errors import LeaseLost, LockTaken
 from rota.ids import new_node_id
 from rota.names import check_duration, check_name
 
@@ -45,7 +46,7 @@ async def hold_lock(
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
         if not renewal.is_lost:
-            with suppress(StoreUnavailable, OutcomeUnknown):  # it ends by itself
+            with suppress(*STORE_ERRORS):  # it ends by itself
                 await call(backend.lock, name, holder, None)
 
 
@@ -86,7 +87,7 @@ class _Renewal:
             sent = clock.monotonic()
             try:
                 grant = await self._backend.lock(self._grant.name, self._holder, self._ttl)
-            except (StoreUnavailable, OutcomeUnknown):
+            except STORE_ERRORS:
                 # By now, not by when it was sent: the call may have hung for longer than the lock lasts.
                 if clock.monotonic() + self._ttl.total_seconds() / 3 < valid_until:
                     continue

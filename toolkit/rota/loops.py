@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tenacity import wait_random_exponential
 
+from rota.calls import STORE_ERRORS
 from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
-from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
@@ -92,7 +92,7 @@ class Loop:
             turn = await self._persevere()
         except asyncio.CancelledError:
             raise
-        except (StoreUnavailable, OutcomeUnknown) as error:
+        except STORE_ERRORS as error:
             return self._failed(error, "the store does not answer")
         except Exception as error:
             if self.failures == 0:
@@ -108,7 +108,7 @@ class Loop:
         for _ in range(_AT_ONCE):
             try:
                 return await self._turn()
-            except (StoreUnavailable, OutcomeUnknown):
+            except STORE_ERRORS:
                 continue
         return await self._turn()
 

@@ -17,8 +17,9 @@ from time import monotonic
 
 from rota.backend.port import Backend
 from rota.backend.types import Claim, NodeInfo
+from rota.calls import STORE_ERRORS
 from rota.clock import current_activity
-from rota.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
+from rota.errors import LeaseLost
 from rota.exchange import Exchange, Room
 from rota.executor import SUCCEEDED, Executor, HandBack, missing_handler
 from rota.held import Held, Slot
@@ -29,7 +30,7 @@ from rota.services import Services
 
 log = logging.getLogger("rota")
 
-STORE_ERRORS = (StoreUnavailable, OutcomeUnknown)
+
 _BURST = 0.005  # seconds a slot may run handlers that never suspend before others get the event loop
 _HOST = socket.gethostname()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
-from time import monotonic
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
@@ -26,20 +25,18 @@ from rota.backend.types import (
     PauseChange,
     Refusal,
     Registered,
-    Registration,
     RunQuery,
     Standing,
     StoredJob,
 )
+from rota.calls import STORE_ERRORS, Calls
 from rota.capability import Capability, Precision
 from rota.checkup import check_up
-from rota.cron import Cron
 from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
 from rota.errors import (
     JobNotFound,
     LaneFull,
     NotOpen,
-    OutcomeUnknown,
     RunNotFound,
     ScheduleError,
     UnsupportedCapability,
@@ -48,21 +45,16 @@ from rota.errors import (
 from rota.event import Event
 from rota.events import EventStore, JobNotifyEventStore, LoggingNotifier, Notifier
 from rota.health import HealthReport
-from rota.heartbeat import Heartbeat
-from rota.ids import new_node_id, new_run_id
+from rota.ids import new_run_id
 from rota.leaving import leave
 from rota.locks import hold_lock
-from rota.loops import Loop
 from rota.names import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
-from rota.node import STORE_ERRORS, Node
-from rota.planning import first_due, settle_owed
+from rota.options import Options
+from rota.parts import Parts
+from rota.registering import registration, resumption
 from rota.registry import HandlerRegistry
-from rota.relay import Relay
-from rota.run import Cause, Decision, DecisionKind, JobRun, JobStatus, Retention
+from rota.run import Cause, JobRun, JobStatus, Retention
 from rota.services import Services
-from rota.ticker import Ticker
-from rota.upkeep import Housekeeping, Sweep
-from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
 
@@ -105,22 +97,22 @@ class Scheduler:
         self._backend = backend
         self._handlers = handlers
         self._events = events
-        self._queues = None if queues is None else _checked_queues(queues)
-        self._concurrency = _whole("concurrency", concurrency, 0)
-        self._lease = check_duration("lease", lease)
-        self._drain_timeout = (
-            None if drain_timeout is None else check_duration("drain_timeout", drain_timeout, zero=True)
+        self._options = Options(
+            queues=None if queues is None else dict(queues),
+            concurrency=concurrency,
+            lease=lease,
+            drain_timeout=drain_timeout,
+            cancel_grace=cancel_grace,
+            retention=retention or Retention(),
+            lane_limit=lane_limit,
+            event_memory=event_memory,
+            max_depth=max_depth,
+            dead_letter_alarm=dead_letter_alarm,
         )
-        self._cancel_grace = check_duration("cancel_grace", cancel_grace, zero=True)
-        self._retention = retention or Retention()
         self._services = services if isinstance(services, Services) else Services.of(services or {})
         self._notifier = notifier or LoggingNotifier()
-        self._lane_limit = _whole("lane_limit", lane_limit, 1)
-        self._event_memory = check_duration("event_memory", event_memory)
-        self._max_depth = _whole("max_depth", max_depth, 1)
-        self._dead_letter_alarm = _whole("dead_letter_alarm", dead_letter_alarm, 1)
-        self._patience = backend.patience.total_seconds()
-        self._parts: _Parts | None = None
+        self._call = Calls(backend.patience)
+        self._parts: Parts | None = None
         self._is_entered = False
         self._hurry = asyncio.Event()
         self._signals: list[signal.Signals] = []
@@ -150,10 +142,18 @@ class Scheduler:
             raise
         return self
 
-    async def _start(self) -> _Parts:
+    async def _start(self) -> Parts:
         if self._events is not None:
             await self._call(self._backend.tell_facts)
-        parts = _Parts(self)
+        parts = Parts(
+            self._backend,
+            self._handlers,
+            self._services,
+            self._options,
+            events=self._events,
+            notifier=self._notifier,
+            notify=self.notify,
+        )
         if parts.works:
             await self._call(parts.heartbeat.renew)
         for loop in parts.loops:
@@ -171,13 +171,13 @@ class Scheduler:
             return
         try:
             if parts.works:
-                await leave(parts.node, self._drain_timeout, self._hurry)
+                await leave(parts.node, self._options.drain_timeout, self._hurry)
             await self._stop(parts)
         finally:
             self._forget_signals()
             await self._backend.close()
 
-    async def _stop(self, parts: _Parts) -> None:
+    async def _stop(self, parts: Parts) -> None:
         await self._halt(parts)
         if parts.works:
             try:
@@ -185,7 +185,7 @@ class Scheduler:
             except STORE_ERRORS:
                 log.warning("the store could not be told that this node leaves; it will notice")
 
-    async def _halt(self, parts: _Parts) -> None:
+    async def _halt(self, parts: Parts) -> None:
         """Stop everything without a word to the store."""
         parts.stop_waking()
         if isinstance(self._events, JobNotifyEventStore):
@@ -247,10 +247,10 @@ class Scheduler:
         while True:
             standing: Standing = await self._call(self._backend.standing, key)
             began = began or standing.now
-            registration, outcome = _registration(standing, new, definition.idempotency_key, began, request_id)
-            if registration is None:
+            new_state, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
+            if new_state is None:
                 return outcome
-            (answer,) = await self._call(self._backend.register, [registration])
+            (answer,) = await self._call(self._backend.register, [new_state])
             if answer is Registered.DUPLICATE:
                 return ScheduleOutcome.DUPLICATE
             if answer is Registered.STORED:
@@ -321,7 +321,7 @@ class Scheduler:
                 raise JobNotFound(job_id, scope_id)
             if standing.job.paused is None:
                 return
-            if await self._call(self._backend.pause, _resumption(standing.job, standing.now)):
+            if await self._call(self._backend.pause, resumption(standing.job, standing.now)):
                 return
 
     async def _existing(self, key: JobKey) -> StoredJob:
@@ -354,7 +354,13 @@ class Scheduler:
         if idempotency_key is not None and not isinstance(idempotency_key, IdempotencyKey):
             raise ScheduleError("idempotency_key", "must be an IdempotencyKey")
         new = Enqueue(
-            JobKey(scope_id, job_id), new_run_id(), Cause.MANUAL, self._lane_limit, payload, delay, idempotency_key
+            JobKey(scope_id, job_id),
+            new_run_id(),
+            Cause.MANUAL,
+            self._options.lane_limit,
+            payload,
+            delay,
+            idempotency_key,
         )
         if within is None:
             return await self._enqueue(new)
@@ -366,10 +372,7 @@ class Scheduler:
         return self._accepted(new, answer)
 
     async def _enqueue(self, new: Enqueue) -> UUID:
-        try:
-            (answer,) = await self._backend.enqueue([new])
-        except STORE_ERRORS as error:
-            (answer,) = await self._again(error, self._backend.enqueue, [new])
+        (answer,) = await self._call(self._backend.enqueue, [new])
         if type(answer) is UUID:
             return answer
         return self._accepted(new, answer)
@@ -382,17 +385,20 @@ class Scheduler:
             _key(scope_id, job_id)  # a name that cannot be one is told apart from an unknown one
             raise JobNotFound(job_id, scope_id)
         if answer is Refusal.LANE_FULL:
-            raise LaneFull(job_id, scope_id, self._lane_limit)
+            raise LaneFull(job_id, scope_id, self._options.lane_limit)
         raise RunNotFound(new.replay_of, scope_id)
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
         self._open()
-        refs = [EventRef(event, self._event_memory, self._lane_limit, self._max_depth) for event in events]
+        refs = [
+            EventRef(event, self._options.event_memory, self._options.lane_limit, self._options.max_depth)
+            for event in events
+        ]
         answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, refs)
         if any(Refusal.LANE_FULL in answer for answer in answers):
             full = next(ref.event for ref, answer in zip(refs, answers, strict=True) if Refusal.LANE_FULL in answer)
-            raise LaneFull(f"event {full.event_id}", full.scope_id, self._lane_limit)
+            raise LaneFull(f"event {full.event_id}", full.scope_id, self._options.lane_limit)
         return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 
     async def get_run(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> JobRun | None:
@@ -452,7 +458,7 @@ class Scheduler:
         if run is None:
             raise RunNotFound(run_id, scope_id)
         key = JobKey(scope_id, run.job_id)
-        return await self._enqueue(Enqueue(key, new_run_id(), Cause.REPLAY, self._lane_limit, replay_of=run_id))
+        return await self._enqueue(Enqueue(key, new_run_id(), Cause.REPLAY, self._options.lane_limit, replay_of=run_id))
 
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""
@@ -476,7 +482,7 @@ class Scheduler:
     async def health(self) -> HealthReport:
         """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
         parts = self._open()
-        return await check_up(self._backend, parts.node, parts.loops, dead_letter_alarm=self._dead_letter_alarm)
+        return await check_up(self._backend, parts.node, parts.loops, dead_letter_alarm=self._options.dead_letter_alarm)
 
     @property
     def admin(self) -> Admin:
@@ -490,114 +496,10 @@ class Scheduler:
 
     # --- inside ---
 
-    def _open(self) -> _Parts:
+    def _open(self) -> Parts:
         if self._parts is None:
             raise NotOpen("the scheduler is not open: use it inside `async with scheduler:`")
         return self._parts
-
-    async def _call(self, operation: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
-        try:
-            return await operation(*args, **options)
-        except STORE_ERRORS as error:
-            return await self._again(error, operation, *args, **options)
-
-    async def _again(
-        self, first: Exception, operation: Callable[..., Awaitable[Any]], *args: Any, **options: Any
-    ) -> Any:
-        """Every call may be repeated: its run id, request id or guard was made before the first try (OPS-2)."""
-        until, failures = monotonic() + self._patience, [first]
-        while len(failures) < _TRIES or monotonic() < until:
-            # A single lost call is repeated at once, like a loop's turn; pauses are for a store that stays away.
-            await asyncio.sleep(seconds_after(_PAUSE, len(failures)) if len(failures) > 1 else 0)
-            try:
-                return await operation(*args, **options)
-            except STORE_ERRORS as error:
-                failures.append(error)
-        unknown = [error for error in failures if isinstance(error, OutcomeUnknown)]
-        raise (unknown or failures)[-1]
-
-
-class _Parts:
-    """What exists while a scheduler is open."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        backend, events = scheduler._backend, scheduler._events
-        self.node = Node(
-            backend,
-            scheduler._handlers,
-            scheduler._services,
-            node_id=new_node_id(),
-            concurrency=scheduler._concurrency,
-            queues=scheduler._queues,
-            lease=scheduler._lease,
-            cancel_grace=scheduler._cancel_grace,
-            keep=scheduler._retention.runs,
-        )
-        self.works = self.node.room.capacity > 0
-        self.heartbeat = Heartbeat(self.node)
-        self.ticker = Ticker(backend, self.node)
-        self.relay = Relay(backend, self.node.node_id, events, scheduler._notifier)
-        self.sweep = None if events is None else Sweep(backend, events, scheduler.notify)
-        self.housekeeping = Housekeeping(backend, scheduler._retention)
-        self.stop_waking: Callable[[], None] = lambda: None
-        self.loops = list(self._loops(events))
-        if self.relay.loop in self.loops:
-            self.node.on_facts = self.facts_may_have_come
-
-    def _loops(self, events: EventStore | None) -> Iterable[Loop]:
-        if self.works:
-            yield from (self.heartbeat.loop, self.node.loop, self.ticker.loop, self.housekeeping.loop)
-        if self.works or events is not None:
-            yield self.relay.loop
-        if self.sweep is not None:
-            yield self.sweep.loop
-
-    def wake(self) -> None:
-        """The backend says that something may be claimable or due."""
-        if self.works:
-            self.node.wake()
-
-    def facts_may_have_come(self) -> None:
-        self.relay.loop.poke()
-
-
-def _registration(
-    standing: Standing, new: JobDefinition, key: IdempotencyKey | None, began: datetime, request_id: UUID
-) -> tuple[Registration | None, ScheduleOutcome]:
-    """What to store, and what to answer if it is; None where there is nothing to do."""
-    old = standing.job
-    if old is not None and old.definition == new:
-        if key is None:
-            return None, ScheduleOutcome.UNCHANGED
-        taking = Registration(new, standing.revision, request_id, changes=False, idempotency_key=key)
-        return taking, ScheduleOutcome.UNCHANGED
-    next_due, decided = first_due(new, began, standing.decided), None
-    decisions: tuple[Decision, ...] = ()
-    if old is not None and _keeps_place(old.definition, new):
-        next_due = old.next_due
-    elif old is not None:
-        decisions, decided = settle_owed(old.definition, old.next_due, standing.now, DecisionKind.SUPERSEDED)
-        if decided is not None:
-            next_due = first_due(new, began, decided)
-    registration = Registration(
-        new, standing.revision, request_id, True, next_due, decided, decisions, key, None if old is None else old.owner
-    )
-    return registration, ScheduleOutcome.REGISTERED if old is None else ScheduleOutcome.REPLACED
-
-
-def _keeps_place(old: JobDefinition, new: JobDefinition) -> bool:
-    before, after = old.trigger, new.trigger
-    if not isinstance(before, Cron) or not isinstance(after, Cron):
-        return False
-    return (before.expression, before.tz) == (after.expression, after.tz)
-
-
-def _resumption(job: StoredJob, now: datetime) -> PauseChange:
-    decisions, decided = settle_owed(job.definition, job.next_due, now, DecisionKind.PAUSED, job.paused)
-    trigger, next_due = job.definition.trigger, job.next_due
-    if isinstance(trigger, Cron) and decided is not None:
-        next_due = trigger.next_after(now)
-    return PauseChange(job.key, None, job.revision, next_due, decided, decisions)
 
 
 def _check_capabilities(backend: Backend, requires: Capability) -> None:
@@ -612,18 +514,6 @@ def _named(capabilities: Capability) -> str:
 
 def _offered(backend: Backend) -> str:
     return _named(backend.capabilities)
-
-
-def _checked_queues(queues: Mapping[str, int]) -> dict[str, int]:
-    if not queues:
-        raise ScheduleError("queues", "must name at least one queue; leave it out to serve all of them")
-    return {check_name("queues", queue): _whole(f"queues[{queue!r}]", slots, 1) for queue, slots in queues.items()}
-
-
-def _whole(field: str, value: object, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ScheduleError(field, f"must be a whole number of at least {least}")
-    return value
 
 
 def _key(scope_id: str, job_id: str) -> JobKey:

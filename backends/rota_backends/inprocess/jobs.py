@@ -1,0 +1,116 @@
+"""Jobs: registered, replaced, removed, paused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from rota.backend import (
+    Fact,
+    FactKind,
+    JobKey,
+    JobQuery,
+    PauseChange,
+    Registered,
+    Registration,
+    Standing,
+    StoredJob,
+)
+from rota_backends.inprocess.records import Lane
+from rota_backends.inprocess.store import Store
+
+
+class Jobs(Store):
+    """Jobs: registered, replaced, removed, paused."""
+
+    async def standing(self, key: JobKey) -> Standing:
+        lane = self._lanes.get(key)
+        if lane is None:
+            return Standing(self.clock.now())
+        return Standing(self.clock.now(), lane.revision, lane.decided, lane.stored())
+
+    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
+        return [self._register(each, self.clock.now()) for each in batch]
+
+    def _register(self, new: Registration, now: datetime) -> Registered:
+        key = new.key
+        lane = self._lanes.get(key)
+        if lane is not None and lane.last_request == new.request_id:
+            return Registered.STORED
+        taken = (*key, new.idempotency_key.key) if new.idempotency_key else None
+        holder = self._registration_keys.holder(taken, now) if taken else None
+        if holder is not None and holder != new.request_id:
+            return Registered.DUPLICATE
+        if (lane.revision if lane else 0) != new.expected:
+            return Registered.CONFLICT
+        if taken and new.idempotency_key and holder is None:
+            self._registration_keys.take(taken, new.request_id, now + new.idempotency_key.ttl)
+        if new.changes:
+            self._store(lane or self._new_lane(key), new, now)
+        return Registered.STORED
+
+    def _new_lane(self, key: JobKey) -> Lane:
+        lane = self._lanes[key] = Lane(key, next(self._order))
+        return lane
+
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        if lane.definition is not None:
+            self._subscriptions.drop(lane, lane.definition)
+        else:
+            self._agenda.listing_changed(lane.key.scope_id)
+        lane.definition = new.definition
+        lane.owner = new.owner
+        lane.revision += 1
+        lane.last_request = new.request_id
+        if new.decided is not None:
+            lane.decided = new.decided
+        lane.remember(new.decisions)
+        self._agenda.plan(lane, new.next_due)
+        self._subscriptions.add(lane, new.definition)
+        if self._tells_facts:
+            self._outbox.add(Fact(next(self._order), FactKind.REGISTERED, now, new.definition, None, 0, lane.revision))
+        self._refresh(lane, now)
+        self._wake()
+
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+        lane = self._lanes.get(key)
+        if lane is None or lane.definition is None:
+            return lane is not None and lane.last_request == request_id
+        now = self.clock.now()
+        self._subscriptions.drop(lane, lane.definition)
+        self._agenda.plan(lane, None)
+        self._agenda.listing_changed(key.scope_id)
+        for run in lane.queued_runs():
+            self._end_unstarted(run, now, "unscheduled")
+        if lane.head is not None:
+            lane.head.removed = True
+        lane.waiting = lane.delayed = lane.bucket = lane.definition = lane.paused = lane.owner = None
+        lane.gone = 0
+        lane.revision += 1
+        lane.last_request = request_id
+        return True
+
+    async def pause(self, change: PauseChange) -> bool:
+        lane = self._lanes.get(change.key)
+        if lane is None or lane.definition is None or lane.revision != change.expected:
+            return False
+        lane.paused = change.reason
+        lane.revision += 1
+        if change.decided is not None:
+            lane.decided = change.decided
+        lane.remember(change.decisions)
+        self._agenda.plan(lane, change.next_due)
+        self._refresh(lane, self.clock.now())
+        self._wake()
+        return True
+
+    async def jobs(self, query: JobQuery) -> list[StoredJob]:
+        found: list[StoredJob] = []
+        for job_id in self._agenda.listing(query.scope_id, self._lanes, query.after):
+            job = self._lanes[query.scope_id, job_id].stored()
+            if job is not None and (query.owner is None or job.owner == query.owner):
+                found.append(job)
+                if len(found) == query.limit:
+                    break
+        return found

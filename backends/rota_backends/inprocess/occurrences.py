@@ -1,0 +1,192 @@
+"""Occurrences: due instants, triggers and events become runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from rota.backend import (
+    Due,
+    DueJob,
+    Enqueue,
+    EventRef,
+    FactKind,
+    FireResult,
+    Firing,
+    Refusal,
+    event_run_id,
+)
+from rota.definition import JobDefinition
+from rota.run import Cause, Decision, DecisionKind, RunState
+from rota_backends.inprocess.records import Lane, Run
+from rota_backends.inprocess.store import Store
+
+
+class Occurrences(Store):
+    """Occurrences: due instants, triggers and events become runs."""
+
+    async def due(self, limit: int) -> Due:
+        now = self.clock.now()
+        jobs = [
+            DueJob(lane.key, lane.definition, lane.revision, lane.next_due, lane.paused)
+            for lane in self._agenda.due(now, limit)
+            if lane.definition is not None and lane.next_due is not None
+        ]
+        return Due(now, jobs, self._agenda.next_at())
+
+    async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
+        now = self.clock.now()
+        results = [self._fire(each, now) for each in batch]
+        if FireResult.FIRED in results:
+            self._wake()
+        return results
+
+    def _fire(self, firing: Firing, now: datetime) -> FireResult:
+        lane = self._lanes.get(firing.key)
+        if (
+            lane is None
+            or lane.definition is None
+            or lane.revision != firing.revision
+            or lane.next_due != firing.expected_due
+        ):
+            return FireResult.STALE
+        lane.promote(now)
+        result = FireResult.DECIDED
+        if firing.run_id is not None and lane.leased and lane.lease_until is not None and lane.lease_until <= now:
+            return FireResult.BLOCKED
+        lane.remember(firing.decisions)
+        if firing.run_id is not None:
+            result = self._fire_run(lane, firing, lane.definition, now)
+        lane.decided = firing.decided
+        self._agenda.plan(lane, firing.next_due)
+        return result
+
+    def _fire_run(self, lane: Lane, firing: Firing, definition: JobDefinition, now: datetime) -> FireResult:
+        assert firing.run_id is not None
+        assert firing.due is not None
+        in_the_way = lane.starting_runs() if lane.unfinished() else []
+        waits_behind = any(run.cause is Cause.CRON for run in in_the_way[1:])
+        if in_the_way and (not firing.queues_behind or waits_behind):
+            lane.remember(
+                (
+                    Decision(
+                        DecisionKind.SKIPPED, firing.first or firing.due, firing.due, firing.count, in_the_way[0].run_id
+                    ),
+                )
+            )
+            return FireResult.SKIPPED
+        run = Run(firing.run_id, lane, next(self._order), definition, definition.payload, Cause.CRON, now)
+        run.due = firing.due
+        run.covers = firing.covers
+        run.missed_count = firing.missed_count
+        self._queue(run, now)
+        if firing.coalesced is not None:
+            lane.remember((firing.coalesced,))
+        lane.fired_since = True
+        return FireResult.FIRED
+
+    def _queue(self, run: Run, now: datetime) -> None:
+        lane = run.lane
+        self._runs[run.run_id.int] = run
+        lane.add(run)
+        if lane.bucket is None and lane.head is None:
+            self._ready.refresh(lane, now)
+
+    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+        now = self.clock.now()
+        return [self._enqueue(each, now) for each in batch]
+
+    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+        lane = self._lanes.get(new.key)
+        if lane is None or lane.definition is None:
+            return Refusal.NO_SUCH_JOB
+        known = self._known(new, lane, now)
+        if known is not None:
+            return known
+        if lane.unfinished() >= new.lane_limit:
+            return Refusal.LANE_FULL
+        definition = lane.definition
+        payload = definition.payload if new.payload is None else new.payload
+        run = Run(new.run_id, lane, next(self._order), definition, payload, new.cause, now)
+        if new.idempotency_key is not None:
+            until = now + new.idempotency_key.ttl
+            self._trigger_keys.take((*new.key, new.idempotency_key.key), new.run_id, until)
+        if new.replay_of is not None:
+            self._replay(self._runs[new.replay_of.int], run)
+        self._runs[new.run_id.int] = run
+        if new.delay:
+            lane.delay(run, now + new.delay)
+            self._refresh(lane, now)
+            return new.run_id
+        lane.add(run)
+        if lane.bucket is None and lane.head is None and self._ready.refresh(lane, now):
+            self._wake()
+        return new.run_id
+
+    def _known(self, new: Enqueue, lane: Lane, now: datetime) -> UUID | Refusal | None:
+        """The run that stands for this already: a repeat, a taken key, a replayed letter."""
+        if new.run_id.int in self._runs:
+            return new.run_id
+        if new.idempotency_key is not None:
+            holder = self._trigger_keys.holder((*new.key, new.idempotency_key.key), now)
+            if isinstance(holder, UUID):
+                return holder
+        if new.replay_of is None:
+            return None
+        letter = self._runs.get(new.replay_of.int)
+        if letter is None or letter.lane is not lane or letter.state is not RunState.DEAD:
+            return Refusal.NO_SUCH_RUN
+        if letter.replayed_by is None and not letter.is_letter:
+            return Refusal.NO_SUCH_RUN
+        return letter.replayed_by
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        run.payload, run.event, run.replay_of = letter.payload, letter.event, letter.run_id
+        letter.replayed_by = run.run_id
+        self._unletter(letter)
+
+    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+        if not self._subscriptions:
+            return [[] for _ in batch]
+        now = self.clock.now()
+        return [self._notify(each, now) for each in batch]
+
+    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
+        return [self._notify_one(lane, ref, now) for lane in self._subscriptions.matching(ref.event)]
+
+    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
+        event = ref.event
+        key = (*lane.key, event.event_id)
+        holder = self._event_keys.holder(key, now)
+        if isinstance(holder, UUID):
+            return holder
+        definition = lane.definition
+        assert definition is not None
+        too_deep = event.depth >= ref.max_depth
+        if not too_deep and lane.unfinished() >= ref.lane_limit:
+            at = event.occurred_at or now
+            lane.remember((Decision(DecisionKind.REJECTED, at, at, 1, None, f"event {event.event_id}: lane full"),))
+            return Refusal.LANE_FULL
+        run_id = event_run_id(lane.key, event.event_id)
+        if run_id.int in self._runs:  # the event's memory ended before its run did
+            return run_id
+        run = Run(run_id, lane, next(self._order), definition, definition.payload, Cause.EVENT, now)
+        run.event, run.depth = event, event.depth
+        self._event_keys.take(key, run_id, now + ref.memory)
+        if too_deep:
+            self._bury(run, now, f"the chain of causes is {event.depth} deep, {ref.max_depth} is the limit")
+        else:
+            self._queue(run, now)
+            self._wake()
+        return run_id
+
+    def _bury(self, run: Run, now: datetime, reason: str) -> None:
+        """A run that is dead before it started (EVENT-6)."""
+        self._runs[run.run_id.int] = run
+        run.error = reason
+        run.end(RunState.DEAD, now, reason)
+        self._tell(run, FactKind.FAILED, now)
+        self._tell(run, FactKind.DEAD_LETTERED, now)
+        self._file_letter(run)
+        self._wake()

@@ -1,0 +1,114 @@
+"""The shelves of the in-process store, and what every part of it does with them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import count
+
+from rota.backend import (
+    Backend,
+    Fact,
+    FactKind,
+    LockGrant,
+)
+from rota.capability import Capability, Precision
+from rota.clock import Clock
+from rota.run import RunState
+from rota_backends.inprocess.books import Agenda, Keys, Nodes, Outbox, Subscriptions
+from rota_backends.inprocess.ready import ReadyLanes
+from rota_backends.inprocess.records import Lane, Run
+
+
+class Store(Backend):
+    """No method awaits anything inside, so each is one step as seen by every node of this process."""
+
+    name = "in-process"
+    capabilities = Capability.PUSH_WAKEUP
+    patience = timedelta(0)
+
+    def __init__(self, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
+        super().__init__(clock=clock, precision=precision)
+        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._runs: dict[int, Run] = {}
+        self._letters: dict[int, Run] = {}
+        self._order = count(1)
+        self._ready = ReadyLanes()
+        self._agenda = Agenda()
+        self._subscriptions = Subscriptions()
+        self._registration_keys = Keys()
+        self._trigger_keys = Keys()
+        self._event_keys = Keys()
+        self._nodes = Nodes()
+        self._outbox = Outbox()
+        self._leased: dict[Lane, None] = {}
+        self._leases_hold_until: datetime | None = None  # before this no lease can expire
+        self._locks: dict[str, LockGrant] = {}
+        self._lock_holders: dict[str, str] = {}
+        self._bookmarks: dict[str, int] = {}
+        self._wakes: list[Callable[[], None]] = []
+        self._tells_facts = False
+
+    async def open(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+    async def now(self) -> datetime:
+        return self.clock.now()
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        self._wakes.append(wake)
+        return lambda: self._wakes.remove(wake) if wake in self._wakes else None
+
+    def _wake(self) -> None:
+        for wake in self._wakes:
+            wake()
+
+    async def tell_facts(self) -> None:
+        self._tells_facts = True
+
+    def _unletter(self, letter: Run) -> None:
+        """The run stays in history as DEAD, under retention like any other."""
+        letter.is_letter = False
+        self._letters.pop(letter.run_id.int, None)
+        lane = letter.lane
+        if lane.letters is not None and letter in lane.letters:
+            lane.letters.remove(letter)
+        self._file(lane, letter)
+
+    def _file(self, lane: Lane, run: Run) -> None:
+        if lane.history is None:
+            lane.history = deque()
+        lane.history.append(run)
+
+    def _file_letter(self, run: Run) -> None:
+        run.is_letter = True
+        self._letters[run.run_id.int] = run
+        lane = run.lane
+        if lane.letters is None:
+            lane.letters = []
+        lane.letters.append(run)
+
+    def _forget(self, run: Run) -> None:
+        self._runs.pop(run.run_id.int, None)
+
+    def _tell(self, run: Run, kind: FactKind, now: datetime) -> None:
+        error = None if kind is FactKind.TRIGGERED else run.error
+        fact = Fact(
+            next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due,
+            run.started_at, error, run.start_at, run.records, run.depth + 1,
+        )  # fmt: skip
+        self._outbox.add(fact)
+
+    def _refresh(self, lane: Lane, now: datetime) -> None:
+        if lane.definition is not None:
+            self._ready.refresh(lane, now)
+
+    def _end_unstarted(self, run: Run, now: datetime, reason: str) -> None:
+        run.end(RunState.CANCELLED, now, reason)
+        if run.lane.head is run:
+            run.lane.head = None
+        self._file(run.lane, run)

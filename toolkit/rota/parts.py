@@ -1,0 +1,73 @@
+"""What exists while a scheduler is open: the node, its loops, and who wakes whom."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from uuid import UUID
+
+from rota.backend.port import Backend
+from rota.events import EventStore, Notifier
+from rota.heartbeat import Heartbeat
+from rota.ids import new_node_id
+from rota.loops import Loop
+from rota.node import Node
+from rota.options import Options
+from rota.registry import HandlerRegistry
+from rota.relay import Relay
+from rota.services import Services
+from rota.ticker import Ticker
+from rota.upkeep import Housekeeping, Sweep
+
+
+class Parts:
+    """Made anew each time the scheduler is entered."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        handlers: HandlerRegistry,
+        services: Services,
+        options: Options,
+        *,
+        events: EventStore | None,
+        notifier: Notifier,
+        notify: Callable[..., Awaitable[list[UUID]]],
+    ) -> None:
+        self.node = Node(
+            backend,
+            handlers,
+            services,
+            node_id=new_node_id(),
+            concurrency=options.concurrency,
+            queues=options.queues,
+            lease=options.lease,
+            cancel_grace=options.cancel_grace,
+            keep=options.retention.runs,
+        )
+        self.works = self.node.room.capacity > 0
+        self.heartbeat = Heartbeat(self.node)
+        self.ticker = Ticker(backend, self.node)
+        self.relay = Relay(backend, self.node.node_id, events, notifier)
+        self.sweep = None if events is None else Sweep(backend, events, notify)
+        self.housekeeping = Housekeeping(backend, options.retention)
+        self.stop_waking: Callable[[], None] = lambda: None
+        self.loops = list(self._loops(events))
+        if self.relay.loop in self.loops:
+            self.node.on_facts = self.facts_may_have_come
+
+    def _loops(self, events: EventStore | None) -> Iterable[Loop]:
+        if self.works:
+            yield from (self.heartbeat.loop, self.node.loop, self.ticker.loop, self.housekeeping.loop)
+        if self.works or events is not None:
+            yield self.relay.loop
+        if self.sweep is not None:
+            yield self.sweep.loop
+
+    def wake(self) -> None:
+        """The backend says that something may be claimable or due."""
+        if self.works:
+            self.node.wake()
+
+    def facts_may_have_come(self) -> None:
+        """The outbox may hold something new."""
+        self.relay.loop.poke()
