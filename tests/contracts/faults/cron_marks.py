@@ -81,12 +81,15 @@ class RemembersByHistory(InProcessBackend):
 class OneCalendar(InProcessBackend):
     """An occurrence is a job id and an instant; the scope is forgotten."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.taken: set[tuple[str, datetime | None]] = set()
+
     def _fire(self, firing: Firing, now: datetime) -> FireResult:
-        taken: set[Any] = self.__dict__.setdefault("taken", set())
         occurrence = (firing.key.job_id, firing.due)
-        if occurrence in taken:
+        if occurrence in self.taken:
             firing.run_id = None
-        taken.add(occurrence)
+        self.taken.add(occurrence)
         return super()._fire(firing, now)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from attrs import evolve
@@ -23,7 +24,7 @@ def plans(wrong: Plan) -> Patch:
     return replaced(ticker, "plan_firing", wrong)
 
 
-def _with_trigger(job: DueJob, **wrong: object) -> DueJob:
+def _with_trigger(job: DueJob, **wrong: Any) -> DueJob:
     definition = job.definition
     assert isinstance(definition.trigger, Cron)
     return evolve(job, definition=evolve(definition, trigger=evolve(definition.trigger, **wrong)))

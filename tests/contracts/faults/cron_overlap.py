@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from rota.backend import Claim, FireResult, Firing, JobKey, Settlement
@@ -100,8 +101,8 @@ class QueueIsSkip(_Guard):
 class _Leaky(_Guard):
     """Lanes that count as busy though nothing runs there."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.stuck: set[Lane] = set()
 
     def _verdict(self, lane: Lane, firing: Firing, now: datetime) -> bool | None:

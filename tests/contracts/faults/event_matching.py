@@ -111,12 +111,16 @@ def no_lifecycle(key: JobKey, trigger: OnEvent, event: Event) -> bool:
 class LearnsLater(InProcessBackend):
     """Subscriptions are known to everybody a second after they were made."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.since: dict[Lane, datetime] = {}
+
     def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
         super()._store(lane, new, now)
-        self.__dict__.setdefault("since", {})[lane] = now
+        self.since[lane] = now
 
     def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
-        lanes = [lane for lane in self._subscriptions.matching(ref.event) if self.__dict__["since"][lane] < now]
+        lanes = [lane for lane in self._subscriptions.matching(ref.event) if self.since[lane] < now]
         return [self._notify_one(lane, ref, now) for lane in lanes]
 
 
@@ -204,11 +208,11 @@ class RemembersForADay(InProcessBackend):
 
 
 class _ByIdAlone(Keys):
-    def holder(self, key: Hashable, now: datetime) -> object | None:
-        return super().holder(key[-1], now)  # type: ignore[index]
+    def holder(self, key: Any, now: datetime) -> object | None:
+        return super().holder(key[-1], now)
 
-    def take(self, key: Hashable, holder: object, until: datetime) -> None:
-        super().take(key[-1], holder, until)  # type: ignore[index]
+    def take(self, key: Any, holder: object, until: datetime) -> None:
+        super().take(key[-1], holder, until)
 
 
 class RemembersIdsAlone(_Remembers):
@@ -220,10 +224,13 @@ class RemembersIdsAlone(_Remembers):
 class ComparesContents(InProcessBackend):
     """Events that say the same are the same."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.said: dict[tuple[str, str | None, bytes], str] = {}
+
     def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
         event = ref.event
-        said: dict[Any, str] = self.__dict__.setdefault("said", {})
-        first = said.setdefault((event.event_type, event.subject, event.data), event.event_id)
+        first = self.said.setdefault((event.event_type, event.subject, event.data), event.event_id)
         return super()._notify_one(lane, evolve(ref, event=evolve(event, event_id=first)), now)
 
 

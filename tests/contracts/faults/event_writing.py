@@ -35,18 +35,20 @@ async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...]) -> 
 async def waits_for_handlers(self: Decorator, *events: Event) -> int:
     """The writer learns what became of the runs."""
     position = await _write(self, *events)
-    scheduler = getattr(self._attached[0], "__self__", None) if self._attached else None
-    for run_id in (
-        await scheduler.notify(*events) if scheduler is not None and causation.current_run.get() is None else ()
-    ):
-        for _ in range(50):
-            run = await scheduler.get_run(run_id)
-            if run is not None and run.state not in (RunState.QUEUED, RunState.RUNNING):
-                break
-            await asyncio.sleep(0)
-        if run is None or run.state is not RunState.SUCCEEDED:
-            raise OutcomeUnknown("the handler did not succeed")
+    scheduler: Any = getattr(self._attached[0], "__self__", None) if self._attached else None
+    if scheduler is not None and causation.current_run.get() is None:
+        for run_id in await scheduler.notify(*events):
+            await _success(scheduler, run_id)
     return position
+
+
+async def _success(scheduler: Any, run_id: UUID) -> None:
+    for _ in range(50):
+        run = await scheduler.get_run(run_id)
+        if run is not None and run.state is RunState.SUCCEEDED:
+            return
+        await asyncio.sleep(0)
+    raise OutcomeUnknown("the handler did not succeed")
 
 
 async def notifies_first(self: Decorator, *events: Event) -> int:
