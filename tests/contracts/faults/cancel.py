@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -47,11 +47,21 @@ def _is_a_failure(claim: Claim, node_id: str, reason: str) -> Settlement:
 class RequestBeatsOutcome(InProcessBackend):
     """A run that was asked to stop is CANCELLED, whatever it says."""
 
-    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         run = self._runs.get(new.run_id.int)
         if run is not None and run.stop is not None:
             new.state, new.outcome, new.facts = RunState.CANCELLED, AttemptOutcome.CANCELLED, ()
-        return super()._settle(new, now, *args)
+        return super()._settle(new, now, keep)
+
+
+class RetriesStoppedRuns(InProcessBackend):
+    """An attempt that was cancelled has not succeeded, so there is another one."""
+
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
+        run = self._runs.get(new.run_id.int)
+        if run is not None and new.state is RunState.CANCELLED:
+            run.stop, new.state, new.wait = None, RunState.RETRYING, timedelta(0)
+        return super()._settle(new, now, keep)
 
 
 class CancelsFinalRuns(InProcessBackend):
@@ -118,6 +128,12 @@ FAULTS = [
         "CANCEL-1",
         of("CANCEL-1", "test_cancelling_a_running_attempt_emits_nothing"),
         patch=replaced(lifecycle, "stopped", _is_a_failure),
+    ),
+    Fault(
+        "a stopped attempt is tried again",
+        "CANCEL-1",
+        of("CANCEL-1", "test_a_cancelled_attempt_is_not_tried_again"),
+        on(RetriesStoppedRuns),
     ),
     Fault(
         "the request beats the outcome",

@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from rota import codec
 from rota.access import AccessContext
 from rota.backend import Claim
 from rota.context import JobContext
 from rota.names import check_name, check_payload
-from rota.registry import handlers
 from rota.run import Cause
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
@@ -140,13 +140,13 @@ def _manual_only(ctx: JobContext) -> AccessContext:
 
 def _decodes_once() -> AbstractContextManager[Any]:
     kept: dict[bytes, Any] = {}
-    real = handlers.decoder
+    real = codec.decoder
 
     def decoder(kind: Any) -> Callable[[bytes], Any]:
         decode = real(kind)
         return lambda payload: kept.setdefault(payload, decode(payload))
 
-    return replaced(handlers, "decoder", decoder)()
+    return everywhere(codec.decoder, decoder)()
 
 
 FAULTS = [

@@ -117,7 +117,8 @@ class SharesTheBook(InProcessBackend):
 class KeysGoWithTheJob(InProcessBackend):
     async def remove(self, key: JobKey, request_id: UUID) -> bool:
         for book in (self._registration_keys, self._trigger_keys):
-            book._held = {name: held for name, held in book._held.items() if name[:2] != tuple(key)}  # type: ignore[index]
+            held: dict[Any, Any] = book._held
+            book._held = {name: value for name, value in held.items() if name[:2] != tuple(key)}
         return await super().remove(key, request_id)
 
 
@@ -176,14 +177,14 @@ class LooksThenInserts(InProcessBackend):
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
         now = self.clock.now()
         for new in batch:
-            name = new.idempotency_key and (*new.key, new.idempotency_key.key)
-            holder = self._trigger_keys.holder(name, now) if name else None
+            key, new.idempotency_key = new.idempotency_key, None
+            if key is None:
+                continue
+            holder = self._trigger_keys.holder((*new.key, key.key), now)
             if isinstance(holder, UUID):
                 return [holder]
             await asyncio.sleep(0)
-            new.idempotency_key = None if name is None else evolve(new.idempotency_key, key=str(new.run_id))
-            if name is not None:
-                self._trigger_keys.take(name, new.run_id, now + timedelta(days=1))
+            self._trigger_keys.take((*new.key, key.key), new.run_id, now + key.ttl)
         return await super().enqueue(batch, within=within)
 
 
@@ -220,10 +221,10 @@ class KeysOfKeptRuns(KeysOfUnfinishedRuns):
 class KeyBlocksItsOwnRetry(InProcessBackend):
     """A retry is a trigger like any other, and its key is taken."""
 
-    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         if new.state is RunState.RETRYING and any(held[0] == new.run_id for held in self._trigger_keys._held.values()):
             new.state, new.reason = RunState.CANCELLED, "duplicate"
-        return super()._settle(new, now, *args)
+        return super()._settle(new, now, keep)
 
 
 class WindowBeginsWithTheRun(InProcessBackend):

@@ -114,17 +114,17 @@ class RemovesWhatIsNotThere(InProcessBackend):
 class ForgetsRemovedAttempts(InProcessBackend):
     """Nothing of a removed job is written any more."""
 
-    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         lane = self._lanes[new.key]
-        return False if lane.definition is None else super()._settle(new, now, *args)
+        return False if lane.definition is None else super()._settle(new, now, keep)
 
 
 class RetriesRemovedRuns(InProcessBackend):
-    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         head = self._lanes[new.key].head
         if head is not None:
             head.removed = False
-        return super()._settle(new, now, *args)
+        return super()._settle(new, now, keep)
 
 
 class RemovesTheHistory(InProcessBackend):
@@ -142,10 +142,10 @@ class RemovesTheHistory(InProcessBackend):
 class KeepsTheLaneOfRemovedRuns(InProcessBackend):
     """The running counter of a removed job is never counted down."""
 
-    def _settle(self, new: Settlement, now: datetime, *args: Any) -> bool:
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         lane = self._lanes[new.key]
         stuck = lane.head is not None and lane.head.removed
-        settled = super()._settle(new, now, *args)
+        settled = super()._settle(new, now, keep)
         if stuck:
             lane.leased = True
         return settled
