@@ -18,7 +18,7 @@ def contract_command(harness: str, pytest_args: tuple[str, ...]) -> None:
 
     \b
         rota contract mypkg.testing:harness
-        rota contract mypkg.testing:harness -k KEY
+        rota contract mypkg.testing:harness -k KEY-1
         rota contract mypkg.testing:harness --rota-report=report.json
 
     Exit code 0: conformant, deviations included. A part of the pack (-k) gets no verdict.
