@@ -25,6 +25,7 @@ from rota.errors import (
     LeaseLost,
     LockTaken,
     MissingExtra,
+    NotOpen,
     NotSettled,
     OutcomeUnknown,
     PayloadTooLarge,
