@@ -136,8 +136,8 @@ class Model:
         ]
 
     def _for_event(self, definition: JobDefinition, event: Event) -> ModelRun:
-        known = (run for run in self.runs.get(definition.job_id, []) if run.event_id == event.event_id)
-        run = next(known, None) or self._queue(definition, Cause.EVENT, None, self.now)
+        told = {run.event_id: run for run in self.runs.get(definition.job_id, []) if run.cause is Cause.EVENT}
+        run = told.get(event.event_id) or self._queue(definition, Cause.EVENT, None, self.now)
         run.event_id = event.event_id
         return run
 
@@ -154,13 +154,13 @@ class Model:
                 self._succeed(run)
 
     def replay(self, run: ModelRun) -> ModelRun:
-        if run.state is not RunState.DEAD or run.is_discarded:
-            raise RunNotFound(run.run_id, "model")
         job_id = run.definition.job_id
         self._job(job_id)
+        if run.state is not RunState.DEAD or run.is_discarded:
+            raise RunNotFound(run.run_id, "model")
         if run.replayed_as is None:
             again = self._queue(self.jobs[job_id].definition, Cause.REPLAY, "|".join(run.steps).encode(), self.now)
-            again.replay_of, run.replayed_as = run, again
+            again.replay_of, again.event_id, run.replayed_as = run, run.event_id, again
         return run.replayed_as
 
     def discard(self, run: ModelRun) -> bool:

@@ -12,13 +12,27 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
 
+from attrs import frozen
+
 from rota.api import JobScheduler
 from rota.clock import Gate
+from rota.definition import JobDefinition
+from rota.run import JobRun, JobStatus
 from rota_contracts.scene import Scene
 
 T = TypeVar("T")
 
 LEASE = timedelta(seconds=30)
+
+
+@frozen
+class Seen:
+    """All that can be read of one scope."""
+
+    schedules: list[JobDefinition]
+    statuses: dict[str, JobStatus | None]
+    histories: dict[str, list[JobRun]]
+    letters: list[JobRun]
 
 
 class World:
@@ -48,6 +62,22 @@ class World:
         scope_id = f"model-{next(self._examples)}"
         self.gates[scope_id] = self.scene.new_gate()
         return scope_id
+
+    async def look(self, scope_id: str, job_ids: tuple[str, ...]) -> Seen:
+        """One reading from all nodes, in one turn of the machine's thread: those are dear."""
+        one, two = self.nodes[0], self.nodes[-1]
+        return Seen(
+            await one.list_schedules(scope_id),
+            {job_id: await two.status(job_id, scope_id=scope_id) for job_id in job_ids},
+            {job_id: await two.get_run_history(job_id, scope_id=scope_id, limit=1000) for job_id in job_ids},
+            await one.dead_letters(scope_id, limit=1000),
+        )
+
+    def begin_at_a_round_time(self) -> None:
+        """Every example begins alike, so that one that failed fails again when Hypothesis looks closer."""
+        now = self.scene.now()
+        past = timedelta(minutes=now.minute % 2, seconds=now.second, microseconds=now.microsecond)
+        self.call(self.scene.harness.advance(timedelta(minutes=2) - past))
 
     def release(self, scope_id: str) -> None:
         held, self.gates[scope_id] = self.gates[scope_id], self.scene.new_gate()
