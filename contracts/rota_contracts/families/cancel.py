@@ -77,6 +77,17 @@ class CancelWaitingClauses:
             assert (run.state, run.attempt) == (RunState.CANCELLED, 1)
             assert payloads(scene) == [b"9", b"0"]
 
+    @clause("CANCEL-1", "cancelling one delayed run does not start another early", uses=("virtual",))
+    async def test_cancelling_a_delayed_run_starts_no_other(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual())
+            first, _ = [await node.trigger_once("job", delay=timedelta(seconds=10 * number)) for number in (1, 2)]
+            await node.cancel(first)
+            await scene.advance(seconds=19)
+            assert scene.journal.count() == 0
+            await scene.advance(seconds=1)
+            assert scene.journal.count() == 1
+
     @clause("CANCEL-1", "a run of a paused job can be cancelled, and does not start when the job is resumed")
     async def test_a_run_cancelled_during_a_pause_never_starts(self, scene: Scene) -> None:
         async with scene.open() as node:
@@ -191,6 +202,36 @@ class CancelRunningClauses:
             run = await scene.look(node, run.run_id)
             assert (run.state, run.attempts[0].outcome) == (RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED)
             assert await scene.event_types("job") == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+
+    @clause("CANCEL-1", "an attempt that fails after the request is not tried again", uses=("virtual",))
+    async def test_an_attempt_that_fails_after_the_request_is_not_tried_again(self, scene: Scene) -> None:
+        @scene.handler("breaks")
+        async def breaks(ctx: Any, payload: bytes) -> None:
+            try:
+                await scene.gate.wait()
+            except asyncio.CancelledError:
+                raise RuntimeError("on the way out") from None
+
+        async with scene.open() as node:
+            run = await _busy(scene, node, "breaks")
+            await node.cancel(run.run_id)
+            await scene.advance(minutes=1)
+            run = await scene.look(node, run.run_id)
+            assert run.state.is_final
+            assert run.attempts[0].error is not None
+            assert scene.journal.count("job") == 1
+
+    @clause("CANCEL-1", "a run whose node died after it is not tried again", level=Level.NODES, uses=("virtual",))
+    async def test_a_lost_run_that_was_cancelled_is_not_tried_again(self, scene: Scene) -> None:
+        async with scene.open(concurrency=0) as client:
+            async with scene.open() as one:
+                run = await _busy(scene, one)
+                await client.cancel(run.run_id)
+                await scene.crash(one)
+            async with scene.open():
+                await scene.advance(minutes=2)
+                assert (await scene.look(client, run.run_id)).state is RunState.CANCELLED
+                assert scene.journal.count("job") == 1
 
     @clause("CANCEL-1", "an attempt that ends before the request reaches it keeps its outcome")
     async def test_an_attempt_that_ends_first_keeps_its_outcome(self, scene: Scene) -> None:

@@ -56,6 +56,19 @@ class PauseClauses:
             await scene.settle()
             assert (await scene.look(node, run.run_id)).state is RunState.SUCCEEDED
 
+    @clause("PAUSE-1", "an attempt that fails during the pause is not tried again before its end", uses=("virtual",))
+    async def test_an_attempt_that_fails_during_a_pause_is_not_tried_again(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual(handler="script", payload=script("sleep:5", "ok"), timeout=timedelta(seconds=2)))
+            run = await scene.run(node, "job")
+            await node.pause("job", reason="maintenance")
+            await scene.advance(minutes=5)
+            assert (await scene.look(node, run.run_id)).state is RunState.RETRYING
+            assert scene.journal.count("job") == 1
+            await node.resume("job")
+            await scene.settle()
+            assert (await scene.look(node, run.run_id)).state is RunState.SUCCEEDED
+
     @clause("PAUSE-1", "a replay into a paused job waits")
     async def test_a_replay_into_a_paused_job_does_not_start(self, scene: Scene) -> None:
         async with scene.open() as node:
@@ -185,6 +198,22 @@ class ResumeClauses:
             await scene.advance(minutes=30)
             assert scene.journal.starts("job") == [scene.at("12:00")]
             assert (await status_of(node)).next_due == scene.at("13:00")
+
+    @clause("PAUSE-1", "resume starts no retry and no delayed run early", uses=("virtual",))
+    async def test_resume_starts_nothing_early(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual("retrying", "flaky"))
+            await node.schedule(manual("delayed"))
+            await node.trigger_once("retrying")
+            await node.trigger_once("delayed", delay=timedelta(seconds=10))
+            await scene.settle()
+            for job_id in ("retrying", "delayed"):
+                await node.pause(job_id, reason="maintenance")
+                await node.resume(job_id)
+            await scene.advance(seconds=9)
+            assert [each.job_id for each in scene.journal] == ["retrying"]
+            await scene.advance(seconds=1)
+            assert scene.journal.count() == 3
 
     @clause("PAUSE-1", "triggers and events of a paused job queue, and go on in their order when it is resumed")
     async def test_a_pause_does_not_lose_or_reorder_what_comes_in(self, scene: Scene) -> None:

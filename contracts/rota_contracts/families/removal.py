@@ -106,6 +106,17 @@ class RemovalClauses:
             assert await node.dead_letters() == []
             assert "JobDeadLettered" not in await scene.event_types("job")
 
+    @clause("REG-4", "a run of a removed job is not retried by the job that came back", uses=("virtual",))
+    async def test_a_job_that_came_back_does_not_retry_the_old_run(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual(handler="script", payload=script("sleep:5", "ok"), timeout=timedelta(seconds=2)))
+            run = await scene.run(node, "job")
+            await node.unschedule("job")
+            await node.schedule(manual(payload=b"new"))
+            await scene.advance(minutes=2)
+            assert (await scene.look(node, run.run_id)).state is RunState.CANCELLED
+            assert scene.journal.count("job") == 1
+
     @clause("REG-4", "no tick and no event of a removed job starts a run", uses=("virtual",))
     async def test_no_tick_or_event_of_a_removed_job_fires(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")

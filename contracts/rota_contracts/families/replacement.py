@@ -164,6 +164,21 @@ class ReplacementClauses:
             await scene.release()
             assert payloads(scene) == [*names, b"new"]
 
+    @clause("REG-3", "a replacement starts no retry and no delayed run early", uses=("virtual",))
+    async def test_a_replacement_starts_nothing_early(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            for job_id, handler in (("retrying", "flaky"), ("delayed", "ok")):
+                await node.schedule(manual(job_id, handler))
+            await node.trigger_once("retrying")
+            await node.trigger_once("delayed", delay=timedelta(seconds=10))
+            await scene.settle()
+            for job_id, handler in (("retrying", "flaky"), ("delayed", "ok")):
+                await node.schedule(manual(job_id, handler, priority=1))
+            await scene.advance(seconds=9)
+            assert [each.job_id for each in scene.journal] == ["retrying"]
+            await scene.advance(seconds=1)
+            assert scene.journal.count() == 3
+
 
 class ScheduleReplacementClauses:
     """REG-3: occurrences."""

@@ -8,7 +8,7 @@ import pytest
 
 from rota.definition import ScheduleOutcome
 from rota.errors import JobNotFound, RunNotFound
-from rota.run import RunState
+from rota.run import Retention, RunState
 from rota_contracts.clause import clause
 from rota_contracts.declare import event, key, manual, on_event
 from rota_contracts.scene import Scene
@@ -29,6 +29,8 @@ class ScopeClauses:
             await scene.settle()
             assert scene.journal.count("job", HERE) == 0
             assert [each.payload for each in scene.journal.of("job", THERE)] == [THERE.encode()]
+            assert await scene.event_types("job", scope_id=HERE) == ["JobRegistered"]
+            assert await scene.event_types("job", scope_id=THERE) == ["JobRegistered", "JobTriggered", "JobSucceeded"]
             found = await node.get_schedule("job", scope_id=HERE)
             assert found is not None
             assert found.payload == HERE.encode()
@@ -115,6 +117,17 @@ class ScopeClauses:
             assert not await node.discard(letter.run_id, scope_id=HERE)
             assert [each.run_id for each in await node.dead_letters(THERE)] == [letter.run_id]
             assert scene.journal.count("job", HERE) == 0
+
+    @clause("ID-2", "retention counts each scope's runs by themselves")
+    async def test_retention_forgets_no_run_of_another_scope(self, scene: Scene) -> None:
+        async with scene.open(retention=Retention(runs=2)) as node:
+            for scope in (HERE, THERE):
+                await node.schedule(manual(scope_id=scope))
+            early = [await scene.run(node, "job", scope_id=HERE) for _ in range(2)]
+            for _ in range(4):
+                await scene.run(node, "job", scope_id=THERE)
+            history = await node.get_run_history("job", scope_id=HERE)
+            assert [run.run_id for run in reversed(history)] == [run.run_id for run in early]
 
     @clause("ID-2", "keys taken in one scope are free in another")
     async def test_a_key_is_not_taken_in_another_scope(self, scene: Scene) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from rota.definition import ScheduleOutcome
-from rota.errors import JobNotFound
+from rota.errors import JobNotFound, LaneFull
 from rota.run import Retention, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import key, manual, script
@@ -98,6 +98,16 @@ class TriggerKeyClauses:
             with pytest.raises(JobNotFound):
                 await node.trigger_once("job", idempotency_key=key())
             await node.schedule(manual())
+            assert (await scene.run(node, "job", idempotency_key=key())).state is RunState.SUCCEEDED
+
+    @clause("KEY-4", "a trigger that a full lane refuses takes no key", uses=("scheduler",))
+    async def test_a_trigger_refused_by_a_full_lane_takes_no_key(self, scene: Scene) -> None:
+        async with scene.open(lane_limit=1) as node:
+            await node.schedule(manual(handler="hold"))
+            await node.trigger_once("job")
+            with pytest.raises(LaneFull):
+                await node.trigger_once("job", idempotency_key=key())
+            await scene.release()
             assert (await scene.run(node, "job", idempotency_key=key())).state is RunState.SUCCEEDED
 
     @clause(
@@ -212,7 +222,7 @@ class TriggerKeyWindowClauses:
     @clause("KEY-2", "retention does not free a key", uses=("virtual",))
     async def test_retention_does_not_free_a_key(self, scene: Scene) -> None:
         async with scene.open(retention=Retention(runs=1, age=timedelta(hours=1))) as node:
-            await node.schedule(manual())
+            await node.schedule(manual(idempotency_key=key()))
             run = await scene.run(node, "job", idempotency_key=key())
             for _ in range(5):
                 await scene.run(node, "job")
@@ -220,3 +230,4 @@ class TriggerKeyWindowClauses:
             assert await node.trigger_once("job", idempotency_key=key()) == run.run_id
             await scene.settle()
             assert scene.journal.count("job") == 6
+            assert await node.schedule(manual(idempotency_key=key())) is ScheduleOutcome.DUPLICATE

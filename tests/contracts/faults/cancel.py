@@ -13,6 +13,7 @@ from rota.run import AttemptOutcome, RunState
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Run
 from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, reopened, replaced
+from tests.contracts.faults.replacement import start_everything
 
 
 class OnlyMarks(InProcessBackend):
@@ -62,6 +63,26 @@ class RetriesStoppedRuns(InProcessBackend):
         if run is not None and new.state is RunState.CANCELLED:
             run.stop, new.state, new.wait = None, RunState.RETRYING, timedelta(0)
         return super()._settle(new, now, keep)
+
+
+class FailuresForgetRequests(InProcessBackend):
+    """A failed attempt is retried, whatever was asked meanwhile."""
+
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
+        run = self._runs.get(new.run_id.int)
+        if run is not None and new.state is RunState.RETRYING:
+            run.stop = None
+        return super()._settle(new, now, keep)
+
+
+class CancelsFirstDelays(InProcessBackend):
+    """The timer of a lane fires when one of its runs goes."""
+
+    async def cancel(self, run_id: UUID, *args: Any, **options: Any) -> bool:
+        run = self._runs.get(run_id.int)
+        if run is not None:
+            start_everything(run.lane, self.clock.now())
+        return await super().cancel(run_id, *args, **options)
 
 
 class CancelsFinalRuns(InProcessBackend):
@@ -134,6 +155,22 @@ FAULTS = [
         "CANCEL-1",
         of("CANCEL-1", "test_a_cancelled_attempt_is_not_tried_again"),
         on(RetriesStoppedRuns),
+    ),
+    Fault(
+        "a failure forgets the request",
+        "CANCEL-1",
+        of(
+            "CANCEL-1",
+            "test_an_attempt_that_fails_after_the_request_is_not_tried_again",
+            "test_a_lost_run_that_was_cancelled_is_not_tried_again",
+        ),
+        on(FailuresForgetRequests),
+    ),
+    Fault(
+        "cancelling one run starts the others",
+        "CANCEL-1",
+        of("CANCEL-1", "test_cancelling_a_delayed_run_starts_no_other"),
+        on(CancelsFirstDelays),
     ),
     Fault(
         "the request beats the outcome",

@@ -415,6 +415,7 @@ _TRIGGERS = [
             "KEY-4",
             "test_a_taken_key_does_not_hide_that_the_job_is_gone",
             "test_a_trigger_of_an_unknown_job_takes_no_key",
+            "test_a_trigger_refused_by_a_full_lane_takes_no_key",
         ),
         on(KeyBeforeJob),
     ),

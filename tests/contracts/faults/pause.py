@@ -16,6 +16,7 @@ from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.ready import ReadyLanes
 from rota_backends.inprocess.records import Lane
 from tests.contracts.faults.base import Fault, Wrapped, everywhere, nodes, of, on, reopened
+from tests.contracts.faults.replacement import start_everything
 
 
 class _BlindLanes(ReadyLanes):
@@ -74,6 +75,16 @@ class ResumesAnything(Wrapped):
     async def resume(self, job_id: str, **options: Any) -> None:
         await self.node.pause(job_id, reason="resuming", **options)
         await self.node.resume(job_id, **options)
+
+
+class ResumeStartsEverything(InProcessBackend):
+    """A resumed job is ready at once."""
+
+    async def pause(self, change: PauseChange) -> bool:
+        lane = self._lanes.get(change.key)
+        if lane is not None and change.reason is None:
+            start_everything(lane, self.clock.now())
+        return await super().pause(change)
 
 
 class KeepsTheNewestOnly(InProcessBackend):
@@ -139,6 +150,7 @@ _STARTS: Sequence[Fault] = [
             "test_no_run_of_a_paused_job_starts",
             "test_runs_queued_before_the_pause_do_not_start",
             "test_a_retry_of_a_paused_job_does_not_start",
+            "test_an_attempt_that_fails_during_a_pause_is_not_tried_again",
             "test_a_replay_into_a_paused_job_does_not_start",
             "test_no_other_node_starts_a_run_of_a_paused_job",
             "test_a_lost_run_of_a_paused_job_does_not_start_again",
@@ -189,6 +201,12 @@ _ENDS: Sequence[Fault] = [
         "PAUSE-1",
         of("PAUSE-1", "test_resuming_what_is_not_paused_drops_nothing_owed"),
         nodes(ResumesAnything),
+    ),
+    Fault(
+        "a resumed job is ready at once",
+        "PAUSE-1",
+        of("PAUSE-1", "test_resume_starts_nothing_early"),
+        on(ResumeStartsEverything),
     ),
     Fault(
         "a paused job holds one run",

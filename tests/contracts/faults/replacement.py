@@ -64,6 +64,23 @@ class LeavesLanesInTheirQueue(InProcessBackend):
             lane.bucket = bucket
 
 
+class ReplacementsStartEverything(InProcessBackend):
+    """A replaced job is ready at once."""
+
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        start_everything(lane, now)
+        super()._store(lane, new, now)
+
+
+def start_everything(lane: Lane, now: datetime) -> None:
+    """Whatever the lane's runs wait for has come."""
+    if lane.head is not None and not lane.leased:
+        lane.head.start_at = now
+    lane.delayed = [(now, order, run) for _, order, run in lane.delayed or ()]
+    for _, _, run in lane.delayed:
+        run.start_at = now
+
+
 class TurnsTheQueueRound(InProcessBackend):
     def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
         super()._store(lane, new, now)
@@ -139,6 +156,15 @@ class RemovesTheHistory(InProcessBackend):
         return removed
 
 
+class ComingBackForgives(InProcessBackend):
+    """Whether a job was removed is asked when its run has ended, and then it is there again."""
+
+    def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
+        if lane.head is not None:
+            lane.head.removed = False
+        super()._store(lane, new, now)
+
+
 class KeepsTheLaneOfRemovedRuns(InProcessBackend):
     """The running counter of a removed job is never counted down."""
 
@@ -199,6 +225,12 @@ _RUNS: Sequence[Fault] = [
             "test_a_queued_run_does_not_keep_the_old_priority",
         ),
         on(LeavesLanesInTheirQueue),
+    ),
+    Fault(
+        "a replaced job is ready at once",
+        "REG-3",
+        of("REG-3", "test_a_replacement_starts_nothing_early"),
+        on(ReplacementsStartEverything),
     ),
     Fault(
         "a replacement turns the queue round",
@@ -295,6 +327,12 @@ _REMOVALS: Sequence[Fault] = [
         "REG-4",
         of("REG-4", "test_removal_does_not_take_the_history"),
         on(RemovesTheHistory),
+    ),
+    Fault(
+        "a job that came back retries its old run",
+        "REG-4",
+        of("REG-4", "test_a_job_that_came_back_does_not_retry_the_old_run"),
+        on(ComingBackForgives),
     ),
     Fault(
         "a removed run keeps its lane",

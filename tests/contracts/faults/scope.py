@@ -12,6 +12,7 @@ from rota.errors import JobNotFound, RunNotFound
 from rota.names import LIFECYCLE_MODULE
 from rota.run import JobRun
 from rota_backends.inprocess import InProcessBackend, books
+from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, replaced
 from tests.contracts.faults.identity import Book
 
@@ -49,6 +50,18 @@ class ListsEveryScope(InProcessBackend):
         for scope_id in sorted({key[0] for key in self._lanes}):
             found += await super().jobs(evolve(query, scope_id=scope_id))
         return found
+
+
+class RetentionWithoutScope(InProcessBackend):
+    """Keeps so many runs of each job id."""
+
+    def _finish(self, lane: Lane, run: Run, keep: int | None) -> None:
+        super()._finish(lane, run, keep)
+        namesakes = [each for key, each in self._lanes.items() if key[1] == lane.key.job_id]
+        runs = sorted((run for each in namesakes for run in each.history or ()), key=lambda run: run.seq)
+        for old in runs[: -(keep or 100)]:
+            if old.lane.history is not None:
+                old.lane.history.remove(old)
 
 
 class NoRunsOfMissingJobs(Wrapped):
@@ -111,6 +124,12 @@ FAULTS = [
         on(RunsWithoutScope),
     ),
     Fault("listings show every scope", "ID-2", of("ID-2", "test_a_listing_shows_no_other_scope"), on(ListsEveryScope)),
+    Fault(
+        "retention counts without scope",
+        "ID-2",
+        of("ID-2", "test_retention_forgets_no_run_of_another_scope"),
+        on(RetentionWithoutScope),
+    ),
     Fault(
         "events reach every scope",
         "ID-2",
