@@ -126,11 +126,11 @@ class Node:
     async def _work(self, slot: Slot) -> None:
         current_activity.set(slot.activity)
         while not slot.is_replaced:
+            if monotonic() >= self._yield_at:
+                await asyncio.sleep(0)
+                self._yield_at = monotonic() + _BURST
             if self._ready:
                 await self._run(self._ready.popleft(), slot)
-                if monotonic() >= self._yield_at:
-                    await asyncio.sleep(0)
-                    self._yield_at = monotonic() + _BURST
             elif (self.exchange.has_finished or (self._looks and not self.is_leaving)) and not self._is_cut_off:
                 await self._exchange_or_leave_it(slot)
             else:
