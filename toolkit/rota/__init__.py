@@ -91,6 +91,7 @@ __all__ = [
     "Misfire",
     "MissingExtra",
     "NoScheduler",
+    "NotOpen",
     "NotSettled",
     "Notifier",
     "OnEvent",
