@@ -216,7 +216,7 @@ FAULTS = [
         patch=replaced(BackendHarness, "_leave", _stays),
     ),
     Fault(
-        "a client works",
+        "a client works like a node",
         "API",
         of("API", "test_a_client_works_nothing"),
         patch=replaced(Scheduler, "__init__", _works_always),
