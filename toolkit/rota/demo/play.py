@@ -75,5 +75,5 @@ async def _summary(stage: Stage) -> list[str]:
         "",
         f"{LENGTH} of virtual time: {succeeded} runs succeeded, {dead} became a dead letter and was replayed.",
         f"Without a run, each on record: {skipped} occurrences during an unfinished run, {paused} during a pause.",
-        "The jobs are ordinary ones: toolkit/rota/demo/jobs.py. Next: docs/tutorial.md",
+        "The jobs are ordinary ones: rota/demo/jobs.py. Next: docs/tutorial.md",
     ]
