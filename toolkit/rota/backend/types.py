@@ -200,7 +200,7 @@ class Refusal(Enum):
     LANE_FULL = "lane full"
 
 
-@frozen
+@define(eq=False)
 class EventRef:
     """An event to match against the OnEvent jobs stored now; `memory` is how long its key is remembered (EVENT-3)."""
 
