@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import UUID
 
 from hypothesis import HealthCheck, Phase, settings
@@ -69,6 +69,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scope = self.world.new_scope()
         self.world.begin_at_a_round_time()
         self.model = Model(self.world.scene.now())
+        self.seen: Seen | None = None
 
     # --- jobs ---
 
@@ -86,8 +87,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         definition = self._definition(
             job_id, kind, payload=steps, idempotency_key=key, retry=retry, scope_id=self.scope, handler="model"
         )
-        assert self._call(node, lambda each: each.schedule(definition)) == self.model.schedule(definition)
-        self._settle()
+        real, expected = self._step(
+            node, lambda each: each.schedule(definition), lambda: self.model.schedule(definition)
+        )
+        assert real == expected
 
     @initialize(retry=st.sampled_from(_RETRIES), node=_nodes)
     def start_with_something(self, retry: RetryPolicy, node: int) -> None:
@@ -98,25 +101,22 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(job_id=_jobs, node=_nodes)
     def unschedule(self, job_id: str, node: int) -> None:
-        real = self._call(node, lambda each: each.unschedule(job_id, scope_id=self.scope))
-        assert real == self.model.unschedule(job_id)
-        self._settle()
+        real, expected = self._step(
+            node, lambda each: each.unschedule(job_id, scope_id=self.scope), lambda: self.model.unschedule(job_id)
+        )
+        assert real == expected
 
     @rule(job_id=_jobs, node=_nodes)
     def pause(self, job_id: str, node: int) -> None:
-        self._both(
-            lambda: self._call(node, lambda each: each.pause(job_id, reason="why", scope_id=self.scope)),
+        self._step(
+            node,
+            lambda each: each.pause(job_id, reason="why", scope_id=self.scope),
             lambda: self.model.pause(job_id, "why"),
         )
-        self._settle()
 
     @rule(job_id=_jobs, node=_nodes)
     def resume(self, job_id: str, node: int) -> None:
-        self._both(
-            lambda: self._call(node, lambda each: each.resume(job_id, scope_id=self.scope)),
-            lambda: self.model.resume(job_id),
-        )
-        self._settle()
+        self._step(node, lambda each: each.resume(job_id, scope_id=self.scope), lambda: self.model.resume(job_id))
 
     # --- runs ---
 
@@ -132,27 +132,23 @@ class SchedulerMachine(RuleBasedStateMachine):
     ) -> None:
         payload = _held_back(steps) if job_id == _HOLDING and steps is not None else steps
         how: dict[str, Any] = {"payload": payload, "delay": delay, "idempotency_key": key, "scope_id": self.scope}
-        real, expected = self._both(
-            lambda: self._call(node, lambda each: each.trigger_once(job_id, **how)),
+        real, expected = self._step(
+            node,
+            lambda each: each.trigger_once(job_id, **how),
             lambda: self.model.trigger(job_id, payload, delay, key),
         )
         if expected is not None:
             _same(expected, real)
-        self._settle()
 
     @rule(number=st.integers(0, 2), kind=st.sampled_from(("OrderPlaced", "OrderPlaced", "Other")), node=_nodes)
     def notify(self, number: int, kind: str, node: int) -> None:
         told = event(kind, scope_id=self.scope, event_id=f"e{number}")
-        real = self._call(node, lambda each: each.notify(told))
-        expected = self.model.notify(told)
-        assert len(set(real)) == len(expected)
-        self._settle()
+        real, expected = self._step(node, lambda each: each.notify(told), lambda: self.model.notify(told))
+        assert len(set(real or ())) == len(expected)
 
     @rule(node=_nodes)
     def release(self, node: int) -> None:
-        self.world.release(self.scope)
-        self.model.release(_HOLDING)
-        self._settle()
+        self._step(node, lambda _: self.world.release(self.scope), lambda: self.model.release(_HOLDING))
 
     @rule(job_id=_jobs, position=st.integers(0, 5), node=_nodes)
     def cancel(self, job_id: str, position: int, node: int) -> None:
@@ -160,29 +156,30 @@ class SchedulerMachine(RuleBasedStateMachine):
         # In these seconds only the cancelled attempt may end, so that it does not matter when exactly it does.
         if run is None or (run.state is RunState.RUNNING and self.model.now.second > 45):
             return
-        was_running = run.state is RunState.RUNNING
-        real = self._call(node, lambda each: each.cancel(_id(run), scope_id=self.scope))
-        assert real == self.model.cancel(run)
-        self._advance(_A_RENEWAL if was_running else timedelta(0))
+        passes = _A_RENEWAL if run.state is RunState.RUNNING else timedelta(0)
+        real, expected = self._step(
+            node, lambda each: each.cancel(_id(run), scope_id=self.scope), lambda: self.model.cancel(run), passes
+        )
+        assert real == expected
 
     @rule(position=st.integers(0, 1), times=st.integers(1, 2), node=_nodes)
     def replay(self, position: int, times: int, node: int) -> None:
         run = self._letter(position)
-        for _ in range(0 if run is None else times):
-            real, expected = self._both(
-                lambda: self._call(node, lambda each: each.replay(_id(run), scope_id=self.scope)),
-                lambda: self.model.replay(cast("ModelRun", run)),
+        for _ in range(times):
+            real, expected = self._step(
+                node, lambda each: each.replay(_id(run), scope_id=self.scope), lambda: self.model.replay(run)
             )
             if expected is not None:
                 _same(expected, real)
-            self._settle()
 
     @rule(position=st.integers(0, 1), node=_nodes)
     def discard(self, position: int, node: int) -> None:
         run = self._letter(position)
-        if run is not None and run.replayed_as is None:
-            real = self._call(node, lambda each: each.discard(_id(run), scope_id=self.scope))
-            assert real == self.model.discard(run)
+        if run.replayed_as is None:
+            real, expected = self._step(
+                node, lambda each: each.discard(_id(run), scope_id=self.scope), lambda: self.model.discard(run)
+            )
+            assert real == expected
 
     # --- time and nodes ---
 
@@ -199,13 +196,15 @@ class SchedulerMachine(RuleBasedStateMachine):
     def a_node_dies_and_another_comes(self, node: int) -> None:
         self.world.call(self.world.scene.crash(self.world.nodes[node]))
         self.world.nodes[node] = self.world.call(self.world.open_node())
-        self._settle()
+        self._advance(timedelta(0))
 
     # --- comparison ---
 
     @invariant()
     def everything_is_as_the_model_says(self) -> None:
-        seen = self.world.call(self.world.look(self.scope, (*_PLAIN, _HOLDING)))
+        seen = self.seen
+        if seen is None:
+            return
         self._compare_jobs(seen)
         for job_id in (*_PLAIN, _HOLDING):
             self._compare_runs(job_id, seen.histories[job_id])
@@ -237,7 +236,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._compare_events()
         for job_id in (*_PLAIN, _HOLDING):
             self.world.call(self.world.nodes[0].unschedule(job_id, scope_id=self.scope))
-        self.world.release(self.scope)
+        self.world.call(self.world.release(self.scope))
         self.world.call(self.world.scene.settle())
 
     def _compare_events(self) -> None:
@@ -258,43 +257,44 @@ class SchedulerMachine(RuleBasedStateMachine):
             return on_event(job_id, **more)
         return cron(job_id, "* * * * *" if kind == "every minute" else "*/2 * * * *", **more)
 
-    def _call(self, node: int, work: Callable[[JobScheduler], Coroutine[Any, Any, T]]) -> T:
-        return self.world.call(work(self.world.nodes[node]))
-
-    def _both(self, real: Callable[[], T], expected: Callable[[], Any]) -> tuple[T | None, Any]:
+    def _step(
+        self,
+        node: int,
+        work: Callable[[JobScheduler], Coroutine[Any, Any, T]],
+        expected: Callable[[], Any],
+        passes: timedelta = timedelta(0),
+    ) -> tuple[T | None, Any]:
+        """One call to both, then time for both; what the model refuses the scheduler refuses with the same error."""
+        wanted, problem = None, None
         try:
             wanted = expected()
         except (JobNotFound, RunNotFound) as error:
-            try:
-                real()
-            except type(error):
-                return None, None
-            raise AssertionError(f"{type(error).__name__} was expected") from None
-        return real(), wanted
+            problem = error
+        answer, refusal, self.seen = self.world.call(
+            self.world.step(work(self.world.nodes[node]), passes, self.scope, (*_PLAIN, _HOLDING))
+        )
+        self.model.advance(passes)
+        assert type(refusal) is type(problem)
+        return answer, wanted
 
     def _advance(self, delta: timedelta) -> None:
-        self.world.call(self.world.scene.harness.advance(delta))
-        self.model.advance(delta)
-
-    def _settle(self) -> None:
-        self._advance(timedelta(0))
+        self._step(0, lambda _: asyncio.sleep(0), lambda: None, delta)
 
     def _run(self, job_id: str, position: int) -> ModelRun | None:
         runs = self.model.runs.get(job_id, [])
         return runs[-1 - position % len(runs)] if runs else None
 
-    def _letter(self, position: int) -> ModelRun | None:
+    def _letter(self, position: int) -> ModelRun:
         """A dead run, decided upon or not; while nothing has died yet, any run: it must be refused."""
         runs = [run for job_id in sorted(self.model.runs) for run in self.model.runs[job_id]]
         found = [run for run in runs if run.state is RunState.DEAD] or runs
-        return found[position % len(found)] if found else None
+        return found[position % len(found)]
 
     def _is_anything_running(self) -> bool:
         return any(run.state is RunState.RUNNING for runs in self.model.runs.values() for run in runs)
 
 
-def _id(run: ModelRun | None) -> UUID:
-    assert run is not None
+def _id(run: ModelRun) -> UUID:
     assert run.run_id is not None
     return run.run_id
 
@@ -310,12 +310,14 @@ def _same(mine: ModelRun, run_id: UUID | None) -> None:
 
 
 def _seen(run: JobRun) -> tuple[object, ...]:
-    return run.state, run.cause, run.attempt, run.due, run.event_id, run.replay_of
+    next_at = run.next_attempt_at if run.state is RunState.RETRYING else None
+    return run.state, run.cause, run.attempt, run.due, run.event_id, run.replay_of, next_at
 
 
 def _expected(run: ModelRun) -> tuple[object, ...]:
     replay_of = None if run.replay_of is None else run.replay_of.run_id
-    return run.state, run.cause, run.attempt, run.due, run.event_id, replay_of
+    next_at = run.ready_at if run.state is RunState.RETRYING else None
+    return run.state, run.cause, run.attempt, run.due, run.event_id, replay_of, next_at
 
 
 async def compare_with_the_model(scene: Scene) -> None:

@@ -17,6 +17,7 @@ from attrs import frozen
 from rota.api import JobScheduler
 from rota.clock import Gate
 from rota.definition import JobDefinition
+from rota.errors import JobNotFound, RotaError, RunNotFound
 from rota.run import JobRun, JobStatus
 from rota_contracts.scene import Scene
 
@@ -63,8 +64,20 @@ class World:
         self.gates[scope_id] = self.scene.new_gate()
         return scope_id
 
+    async def step(
+        self, work: Coroutine[Any, Any, T], passes: timedelta, scope_id: str, job_ids: tuple[str, ...]
+    ) -> tuple[T | None, RotaError | None, Seen]:
+        """Do it, let time pass, look at everything: in one turn of the machine's thread, for those are dear."""
+        answer, refusal = None, None
+        try:
+            answer = await work
+        except (JobNotFound, RunNotFound) as error:
+            refusal = error
+        await self.scene.harness.advance(passes)
+        return answer, refusal, await self.look(scope_id, job_ids)
+
     async def look(self, scope_id: str, job_ids: tuple[str, ...]) -> Seen:
-        """One reading from all nodes, in one turn of the machine's thread: those are dear."""
+        """Whichever node is asked, it is the same."""
         one, two = self.nodes[0], self.nodes[-1]
         return Seen(
             await one.list_schedules(scope_id),
@@ -79,9 +92,9 @@ class World:
         past = timedelta(minutes=now.minute % 2, seconds=now.second, microseconds=now.microsecond)
         self.call(self.scene.harness.advance(timedelta(minutes=2) - past))
 
-    def release(self, scope_id: str) -> None:
+    async def release(self, scope_id: str) -> None:
         held, self.gates[scope_id] = self.gates[scope_id], self.scene.new_gate()
-        self._loop.call_soon_threadsafe(held.open)
+        held.open()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
