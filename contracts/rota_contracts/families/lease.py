@@ -132,20 +132,27 @@ class TokenClauses:
         "LEASE-1", "a zombie's settlement does not end the next run of its job", level=Level.NODES, uses=("freeze",)
     )
     async def test_a_zombie_does_not_free_the_lane_of_a_later_run(self, scene: Scene) -> None:
-        gates = _relay(scene)
+        gates = {b"old": scene.new_gate(), b"new": scene.new_gate()}
+
+        @scene.handler("waits")
+        async def waits(ctx: Any, payload: bytes) -> None:
+            await gates[payload].wait()
+
         async with scene.open(lease=LEASE) as zombie:
-            await zombie.schedule(manual(handler="relay", retry=_ONCE))
-            await zombie.trigger_once("job")
+            await zombie.schedule(manual(handler="waits", retry=_ONCE))
+            await zombie.trigger_once("job", payload=b"old")
             await scene.settle()
             async with scene.open(lease=LEASE) as heir:
-                later = await heir.trigger_once("job")
+                later = await heir.trigger_once("job", payload=b"new")
                 with scene.freeze(zombie):
                     await scene.advance(seconds=PAST_LEASE)
-                    gates[1].open()  # both attempts are first ones: the zombie's ends, and so does the heir's
+                    gates[b"old"].open()
+                    await scene.settle()
                 await scene.advance(seconds=1)
-                run = await scene.look(heir, later)
+                assert (await scene.look(heir, later)).state is RunState.RUNNING
+                gates[b"new"].open()
+                run = await ended(scene, heir, later)
                 assert (run.state, outcomes(run)) == (RunState.SUCCEEDED, [AttemptOutcome.SUCCEEDED])
-                assert (await scene.event_types("job")).count("JobSucceeded") == 1
 
     @clause("LEASE-1", "a lease that expired but was not taken over may still settle", uses=("freeze",))
     async def test_a_late_node_does_not_lose_what_nobody_took(self, scene: Scene) -> None:
@@ -314,8 +321,9 @@ class CrashClauses:
             async with scene.open(lease=LEASE) as heir:
                 await scene.crash(doomed)
                 run = await ended(scene, heir, run_id)
+                assert outcomes(run) == [AttemptOutcome.LOST, AttemptOutcome.SUCCEEDED]
                 lost, last = run.attempts
-                assert (lost.outcome, lost.node_id) == (AttemptOutcome.LOST, before.node_id)
+                assert lost.node_id == before.node_id
                 assert lost.ended_at is not None
                 assert lost.error
                 assert last.node_id != lost.node_id

@@ -148,7 +148,10 @@ class LeavingClauses:
                 await first.schedule(manual(f"job-{number}", "hold"))
                 await first.trigger_once(f"job-{number}")
             await scene.settle()
-            scene.gate.open()
+            async with scene.leaving(first):
+                await scene.settle()
+                await scene.release()
+        assert len(scene.journal) == 1
         async with scene.open() as second:
             await scene.advance(seconds=2)
             runs = [(await second.get_run_history(f"job-{number}"))[0] for number in range(6)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -38,7 +38,7 @@ class _Lines(logging.Handler):
 
 
 @contextmanager
-def _log() -> Iterator[list[str]]:
+def _log() -> Generator[list[str], None, None]:
     root, lines = logging.getLogger(), _Lines()
     before = root.level
     root.addHandler(lines)

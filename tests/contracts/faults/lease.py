@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import executor, lifecycle, scheduler
+from rota import executor, lifecycle
 from rota.backend import (
     Claim,
     ClaimRequest,
@@ -24,7 +24,8 @@ from rota.backend import (
     Standing,
 )
 from rota.context import JobContext
-from rota.executor import SUCCEEDED, Held
+from rota.executor import SUCCEEDED
+from rota.held import Held
 from rota.lifecycle import Lost
 from rota.node import Node
 from rota.run import AttemptOutcome, JobRun
@@ -37,7 +38,8 @@ _A_DAY = timedelta(days=1)
 _why_final = lifecycle._why_final
 _accept = executor._accept
 _time_out = Node.time_out
-_cancel = Node._cancel
+_cancel = Node.cancel
+_init = Node.__init__
 
 
 class ShownAsWaiting(InProcessBackend):
@@ -107,11 +109,6 @@ def _of_the_job(store: InProcessBackend, lane: Lane, new: Settlement, now: datet
     return new if lane.head is None else evolve(new, token=lane.token, run_id=lane.head.run_id)
 
 
-def _only_in_time(store: InProcessBackend, lane: Lane, new: Settlement, now: datetime) -> Settlement | None:
-    is_late = lane.leased and lane.lease_until is not None and lane.lease_until <= now
-    return None if is_late and not new.only_if_expired else new
-
-
 def _losses_are_quiet(store: InProcessBackend, lane: Lane, new: Settlement, now: datetime) -> Settlement:
     return evolve(new, facts=()) if new.outcome is AttemptOutcome.LOST else new
 
@@ -147,17 +144,33 @@ class NothingIsRenewed(InProcessBackend):
         return await super().renew(node, [ref._replace(lease=timedelta(0)) for ref in leases])
 
 
+def _is_late(lane: Lane, now: datetime) -> bool:
+    return lane.leased and lane.lease_until is not None and lane.lease_until <= now
+
+
 class LateRenewalsAreLost(InProcessBackend):
     """An expired lease cannot be renewed."""
 
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
         now = self.clock.now()
-        lanes = [(ref, self._lanes[ref.key]) for ref in leases]
-        late = [ref for ref, lane in lanes if lane.lease_until is not None and lane.lease_until <= now]
+        late = [ref for ref in leases if _is_late(self._lanes[ref.key], now)]
         renewal = await super().renew(node, [ref for ref in leases if ref not in late])
         renewal.lost += late
         renewal.strays = []
         return renewal
+
+
+class ExpiredIsOver(InProcessBackend):
+    """Who comes late neither settles nor renews."""
+
+    def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
+        is_late = _is_late(self._lanes[new.key], now)
+        return False if is_late and not new.only_if_expired else super()._settle(new, now, keep)
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        now, nothing = self.clock.now(), timedelta(0)
+        late = [ref._replace(lease=nothing) if _is_late(self._lanes[ref.key], now) else ref for ref in leases]
+        return await super().renew(node, late)
 
 
 class NobodyIsRescued(InProcessBackend):
@@ -189,6 +202,10 @@ def _timeouts(wrong: Callable[[timedelta], timedelta | None]) -> MakeHarness:
             return evolve(claim, definition=evolve(claim.definition, timeout=wrong(timeout)))
 
     return on(Timed)
+
+
+def _named_after_the_host(node: Node, *args: Any, **options: Any) -> None:
+    _init(node, *args, **{**options, "node_id": socket.gethostname()})
 
 
 async def _extends_nothing(node: Node, held: Held, delta: timedelta) -> None:
@@ -241,7 +258,7 @@ FAULTS = [
     ), on(TheLastWordCounts)),
     Fault("an expired lease cannot settle", "LEASE-1", of(
         "LEASE-1", "a_late_node_does_not_lose_what_nobody_took",
-    ), _settling(_only_in_time)),
+    ), on(ExpiredIsOver)),
     Fault("an expired lease cannot be renewed", "LEASE-1", of(
         "LEASE-1", "a_late_node_goes_on_with_what_nobody_took",
     ), on(LateRenewalsAreLost)),
@@ -257,7 +274,7 @@ FAULTS = [
     ), patch=replaced(Node, "extend_lease", _extends_nothing)),
     Fault("nodes are called after their host", "LEASE-6", of(
         "LEASE-6", "a_node_id_does_not_come_back",
-    ), patch=replaced(scheduler, "new_node_id", socket.gethostname)),
+    ), patch=replaced(Node, "__init__", _named_after_the_host)),
     Fault("nobody takes over from the dead", "LEASE-3", of(
         "LEASE-3", "a_dead_nodes_run_waits_for_its_lease_and_no_longer",
     ), on(NobodyIsRescued)),
@@ -291,5 +308,5 @@ FAULTS = [
     ), patch=replaced(Node, "time_out", _frees_at_once)),
     Fault("cancel_grace never ends", "LEASE-4", of(
         "LEASE-4", "a_stubborn_body_does_not_hold_the_lane_for_ever", "a_stubborn_body_does_not_keep_its_slot",
-    ), patch=replaced(Node, "_cancel", _endless_grace)),
+    ), patch=replaced(Node, "cancel", _endless_grace)),
 ]  # fmt: skip

@@ -4,52 +4,50 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from attrs import evolve
 
-from rota import executor
+from rota import executor, leaving
 from rota.backend import Claimed, ClaimRequest, Due, FactKind, LeaseRef
-from rota.executor import HandBack, Held
+from rota.executor import HandBack
+from rota.held import Held
 from rota.node import Node
-from rota.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
 from rota_contracts import BackendHarness
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, on, replaced
 
-_request = Node._request
-_leave = Node.leave
-_until_empty = Node._until_empty
+_until_empty = leaving._until_empty
 _accept = executor._accept
+_open = BackendHarness.open
 
 
-def _keeps_claiming(node: Node) -> ClaimRequest | None:
-    was, node._is_leaving = node._is_leaving, False
-    try:
-        return _request(node)
-    finally:
-        node._is_leaving = was
+async def _keeps_claiming(node: Node) -> bool:
+    node._looks = False
+    moved, _ = await node.exchange(claims=node.room.capacity > 0, others=node._not_mine)
+    return moved
 
 
-async def _leaves_at_once(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Event) -> None:
-    await _leave(node, timedelta(0), hurry)
+async def _hardly_drains(node: Node, delta: timedelta, hurry: asyncio.Event) -> None:
+    await _until_empty(node, min(delta, node.cancel_grace), hurry)
 
 
 async def _takes_its_time(node: Node, delta: timedelta, hurry: asyncio.Event) -> None:
     await _until_empty(node, delta + timedelta(minutes=20), hurry)
 
 
-async def _keeps_what_it_cancelled(node: Node, several: list[Held]) -> None:
+async def _keeps_what_it_cancelled(node: Node, several: Sequence[Held]) -> None:
     for held in several:
         node.held.pop(held, None)
 
 
 def _throws_results_away(held: Held, result: Any) -> Any:
-    return HandBack() if held.is_leaving else _accept(held, result)
+    is_leaving = held.is_asked_to_stop and held.stop_reason is None and not held.is_timed_out
+    return HandBack() if is_leaving else _accept(held, result)
 
 
 class HandBackIsTold(InProcessBackend):
@@ -76,7 +74,7 @@ class QueueLeaves(InProcessBackend):
         await super().hand_back(leases, leaving=leaving)
         for lane in self._lanes.values() if leaving is not None else ():
             for run in lane.queued_runs():
-                self._end_unstarted(run, self.clock.now(), "the node left")
+                await self.cancel(run.run_id, lane.key.scope_id, "the node left", uuid4())
 
 
 class NoQueues(InProcessBackend):
@@ -113,23 +111,20 @@ class OnePageOfTicks(InProcessBackend):
         return Due(due.now, due.jobs[:100], due.next_at)
 
 
-class EverybodyWorks(BackendHarness):
-    """Clients work too."""
-
-    def open(self, handlers: Any, *, concurrency: int = 8, **more: Any) -> AbstractAsyncContextManager[Scheduler]:
-        return super().open(handlers, concurrency=max(concurrency, 1), **more)
+def _at_least_one(harness: BackendHarness, handlers: Any, *, concurrency: int = 8, **more: Any) -> Any:
+    return _open(harness, handlers, concurrency=max(concurrency, 1), **more)
 
 
 FAULTS = [
     Fault("a leaving node goes on claiming", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_start_runs",
-    ), patch=replaced(Node, "_request", _keeps_claiming)),
-    Fault("a leaving node drains nothing", "LEASE-5", of(
+    ), patch=replaced(Node, "exchange_once", _keeps_claiming)),
+    Fault("a leaving node hardly drains", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_cut_off_what_ends_in_time",
-    ), patch=replaced(Node, "leave", _leaves_at_once)),
+    ), patch=replaced(leaving, "_until_empty", _hardly_drains)),
     Fault("a leaving node keeps what it cancelled", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_keep_what_it_cancelled",
-    ), patch=replaced(Node, "_hand_back", _keeps_what_it_cancelled)),
+    ), patch=replaced(Node, "hand_back", _keeps_what_it_cancelled)),
     Fault("a hand-back is told as a failure", "LEASE-5", of(
         "LEASE-5", "a_hand_back_is_not_told_as_a_failure",
     ), on(HandBackIsTold)),
@@ -141,7 +136,7 @@ FAULTS = [
     ), patch=replaced(executor, "_accept", _throws_results_away)),
     Fault("a node waits for stubborn bodies", "LEASE-5", of(
         "LEASE-5", "a_stubborn_body_does_not_keep_the_node_from_leaving",
-    ), patch=replaced(Node, "_until_empty", _takes_its_time)),
+    ), patch=replaced(leaving, "_until_empty", _takes_its_time)),
     Fault("a leaving node cancels the queue", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_take_queued_runs_with_it",
     ), on(QueueLeaves)),
@@ -154,7 +149,7 @@ FAULTS = [
     ), on(OneMore)),
     Fault("a client works", "LEASE-7", of(
         "LEASE-7", "a_client_does_not_work",
-    ), lambda: EverybodyWorks(lambda clock: InProcessBackend(clock=clock))),
+    ), patch=replaced(BackendHarness, "open", _at_least_one)),
     Fault("a batch loses its last run", "LEASE-7", of(
         "LEASE-7", "a_batch_does_not_lose_jobs",
     ), on(DropsTheLast)),

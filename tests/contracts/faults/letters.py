@@ -89,8 +89,8 @@ class ReplaysAnything(Wrapped):
 class DiscardForgets(InProcessBackend):
     """A discarded letter is gone."""
 
-    async def discard(self, run_id: UUID, scope_id: str, *more: Any) -> bool:
-        discarded = await super().discard(run_id, scope_id, *more)
+    async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
+        discarded = await super().discard(run_id, scope_id, request_id)
         run = self._runs.pop(run_id.int, None)
         if run is not None and run.lane.history is not None:
             run.lane.history.remove(run)
@@ -100,9 +100,9 @@ class DiscardForgets(InProcessBackend):
 class DiscardsEverywhere(InProcessBackend):
     """A letter is discarded from any scope."""
 
-    async def discard(self, run_id: UUID, scope_id: str, *more: Any) -> bool:
+    async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
         run = self._runs.get(run_id.int)
-        return await super().discard(run_id, scope_id if run is None else run.lane.key.scope_id, *more)
+        return await super().discard(run_id, scope_id if run is None else run.lane.key.scope_id, request_id)
 
 
 async def _tell_nobody(relay: Relay, fact: Fact) -> None:

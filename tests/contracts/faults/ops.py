@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota import executor, node, scheduler
+from rota import executor, scheduler
 from rota.access import AccessContext, JobApi, Role, api
 from rota.access.audit import Audit
 from rota.backend import Enqueue, Fact, Refusal
 from rota.definition import JobDefinition
 from rota.errors import PayloadTooLarge, StoreUnavailable, UndecodablePayload
-from rota.executor import Held
+from rota.executor import Executor
 from rota.health import Health, HealthReport
+from rota.held import Held
 from rota.lifecycle import Refused
 from rota.loops import Loop, Turn
 from rota.names import check_payload
@@ -24,7 +26,7 @@ from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Patch, Wrapped, nodes, on, replaced
 
-_perform = executor.perform
+_perform = Executor.perform
 _judge = executor._judge
 _details = Fact.details
 _take_turn = Loop._take_turn
@@ -53,6 +55,13 @@ async def _gives_up(loop: Loop) -> Turn:
     return Turn(False, None) if loop.failures else await _take_turn(loop)
 
 
+class Silent(InProcessBackend):
+    """Nodes are not woken, as on a poll-only backend."""
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
 class Swallows(Wrapped):
     """A trigger that the store did not take is answered as if it had."""
 
@@ -74,9 +83,9 @@ class NoTriggerKeys(InProcessBackend):
 # --- secrecy ---
 
 
-async def _logs(held: Held) -> Any:
+async def _logs(runs: Executor, held: Held) -> Any:
     logging.getLogger("rota").debug("running with %r", held.claim.payload)
-    return await _perform(held)
+    return await _perform(runs, held)
 
 
 def _quotes(held: Held, error: BaseException) -> Any:
@@ -128,7 +137,7 @@ FAULTS = [
     Fault("a loop that failed once does nothing any more", "OPS-2", of(
         "OPS-2", "an_outage_does_not_stop_the_node", "an_outage_does_not_lose_what_is_queued",
         "an_outage_does_not_lose_an_outcome", "an_outage_does_not_lose_a_tick",
-    ), patch=replaced(Loop, "_take_turn", _gives_up)),
+    ), on(Silent), replaced(Loop, "_take_turn", _gives_up)),
     Fault("an unreachable store swallows triggers", "OPS-2", of(
         "OPS-2", "an_outage_does_not_swallow_a_trigger",
     ), nodes(Swallows)),
@@ -137,7 +146,7 @@ FAULTS = [
     ), on(NoTriggerKeys)),
     Fault("payloads are logged", "OPS-3", of(
         "OPS-3", "a_payload_is_not_logged",
-    ), patch=replaced(node, "perform", _logs)),
+    ), patch=replaced(Executor, "perform", _logs)),
     Fault("a decode error quotes the payload", "ACCESS-2", of(
         "ACCESS-2", "a_decode_error_does_not_quote_the_payload",
     ), patch=replaced(executor, "_judge", _quotes)),

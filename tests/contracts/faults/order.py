@@ -13,7 +13,7 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend import Claim, Claimed, ClaimRequest, Settlement
-from rota.node import Node
+from rota.executor import Executor
 from rota.run import AttemptOutcome, RunState
 from rota.threads import Threads
 from rota_backends.inprocess import InProcessBackend
@@ -154,7 +154,7 @@ FAULTS = [
     ), patch=replaced(Threads, "call", _on_the_loop)),
     Fault("nobody notices a blocked event loop", "RUN-5", of(
         "RUN-5", "a_handler_does_not_block_the_event_loop_unnamed",
-    ), patch=replaced(Node, "was_blocked", lambda node, context, seconds: None)),
+    ), patch=replaced(Executor, "_was_blocked", lambda executor, held, seconds: None)),
     Fault("the lane stays taken after a success", "RUN-4", of(
         "RUN-4", "a_success_does_not_block_the_next_run",
     ), _after(AttemptOutcome.SUCCEEDED)),

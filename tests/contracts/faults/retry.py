@@ -12,7 +12,8 @@ from attrs import evolve
 from rota import executor, lifecycle, node
 from rota.backend import Claim, Claimed, ClaimRequest, RunQuery, Settlement
 from rota.errors import UndecodablePayload
-from rota.executor import SUCCEEDED, Held
+from rota.executor import SUCCEEDED
+from rota.held import Held
 from rota.lifecycle import Lost, Stopped, TimedOut
 from rota.outcome import Failed, Retry, Succeeded
 from rota.run import AttemptOutcome, JobRun, RunState
