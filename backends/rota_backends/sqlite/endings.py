@@ -1,0 +1,102 @@
+"""How runs end: from the unfinished to the history, where retention finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota_backends.sqlite.codes import CANCELLED_CODE, DEAD_CODE
+from rota_backends.sqlite.lane import Lane
+from rota_backends.sqlite.session import Session
+
+# What a finished run takes along, and what its ending adds. Only the dead keep their payload: only they are replayed.
+_ADDED = """letter, state, attempt, first_started_at, attempts, started_at, ended_at, outcome, node, token, error, reason,
+    records, ended_by"""
+_TAKEN = "seq, lane, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed_count"
+ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
+    SELECT {_TAKEN}, NULL, 0, ?, ?, coalesce(first_started_at, ?), attempts, ?, ?, ?, ?, ?, ?, ?, ?, NULL
+    FROM rota_run WHERE seq = ?"""
+DIED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
+    SELECT {_TAKEN}, payload, 1, ?, ?, coalesce(first_started_at, ?), attempts, ?, ?, ?, ?, ?, ?, ?, ?, NULL
+    FROM rota_run WHERE seq = ?"""
+_CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
+    SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error, ?,
+    records, ? FROM rota_run WHERE seq = ?"""
+GONE = "DELETE FROM rota_run WHERE seq = ?"
+
+_UNSTARTED = """SELECT seq FROM rota_run WHERE lane = ?1 AND state = 0 AND seq != ?2
+    UNION ALL SELECT seq FROM rota_run WHERE lane = ?1 AND state = 1"""
+_OLDEST = "SELECT seq, run_id FROM rota_history WHERE lane = ? AND letter = 0 ORDER BY seq LIMIT ?"
+
+
+def finish(session: Session, ended: list[tuple[Any, ...]], died: list[tuple[Any, ...]]) -> None:
+    """Move the runs of a batch; the last value of each row is the run's seq."""
+    db = session.db
+    if ended:
+        db.executemany(ENDED, ended)
+        db.executemany(GONE, [row[-1:] for row in ended])
+    if died:
+        db.executemany(DIED, died)
+        db.executemany(GONE, [row[-1:] for row in died])
+        for row in died:
+            file_letter(session, row[-1])
+
+
+def file_letter(session: Session, seq: int) -> None:
+    session.db.execute(
+        """INSERT INTO rota_letter SELECT j.scope_id, h.ended_at, h.seq
+           FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
+        (seq,),
+    )
+
+
+def unletter(session: Session, seq: int) -> None:
+    """The run stays in history as DEAD, under retention like any other."""
+    (lane_id, ended_at, scope_id) = session.db.execute(
+        """SELECT h.lane, h.ended_at, j.scope_id FROM rota_history h JOIN rota_job j ON j.id = h.lane
+           WHERE h.seq = ?""",
+        (seq,),
+    ).fetchone()
+    key = (scope_id, ended_at, seq)
+    session.db.execute("DELETE FROM rota_letter WHERE scope_id = ? AND ended_at = ? AND seq = ?", key)
+    session.db.execute("UPDATE rota_history SET letter = 0 WHERE seq = ?", (seq,))
+    lane = session.lane_by_id(lane_id)
+    lane.kept += 1
+    lane.is_counted = True
+
+
+def cancel_one(session: Session, lane: Lane, seq: int, reason: str, ended_by: bytes | None) -> None:
+    """A run that holds no lease."""
+    session.db.execute(_CANCELLED, (session.now, reason, ended_by, seq))
+    session.db.execute(GONE, (seq,))
+    lane.unfinished -= 1
+    lane.kept += 1
+    lane.is_changed = True
+    if lane.head == seq:
+        lane.head, lane.pinned = None, 0
+
+
+def cancel_unstarted(session: Session, lane: Lane, reason: str) -> None:
+    """Everything unfinished that holds no lease; what is leased keeps its place as the head."""
+    held = lane.head if lane.pinned else None
+    found = [row[0] for row in session.db.execute(_UNSTARTED, (lane.id, -1 if held is None else held))]
+    if held is not None and lane.lease_until is None:
+        found.append(held)
+    for seq in found:
+        cancel_one(session, lane, seq, reason, None)
+
+
+def forget_oldest(session: Session, lane: Lane, keep: int, limit: int) -> int:
+    """Finished runs beyond `keep`, dead letters aside (HIST-2)."""
+    rows = session.db.execute(_OLDEST, (lane.id, min(lane.kept - keep, limit))).fetchall()
+    forget(session, rows)
+    lane.kept -= len(rows)
+    lane.is_counted = True
+    return len(rows)
+
+
+def forget(session: Session, rows: list[tuple[int, bytes]]) -> None:
+    session.db.executemany("DELETE FROM rota_history WHERE seq = ?", [(seq,) for seq, _ in rows])
+    session.db.executemany("DELETE FROM rota_ident WHERE run_id = ?", [(run_id,) for _, run_id in rows])
+
+
+__all__ = ["DEAD_CODE", "cancel_one", "cancel_unstarted", "file_letter", "finish", "forget", "forget_oldest", "unletter"]

@@ -1,0 +1,242 @@
+"""Jobs: what is declared, what outlives it, and when it is due."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from rota.backend import (
+    Due,
+    DueJob,
+    FactKind,
+    JobKey,
+    JobQuery,
+    PauseChange,
+    Registered,
+    Registration,
+    Standing,
+    StoredJob,
+)
+from rota.definition import JobDefinition, OnEvent
+from rota.run import Decision
+from rota_backends.sqlite import keys
+from rota_backends.sqlite.codes import (
+    DECISION_CODE,
+    DECISIONS,
+    KIND_CODE,
+    OF_REGISTRATION,
+    instant,
+    instant_or_none,
+    micros,
+    micros_or_none,
+    uuid_or_none,
+)
+from rota_backends.sqlite.endings import cancel_unstarted
+from rota_backends.sqlite.lane import Lane, refresh
+from rota_backends.sqlite.session import Session
+
+MAX_DECISIONS = 1000
+_UNSCHEDULED = "unscheduled"
+_STORED = """SELECT j.definition, j.revision, j.owner, j.paused, j.next_due, j.decided, l.unfinished, l.lease_until, l.head,
+    l.last_attempt_at, l.last_success_at, l.last_failure_at FROM rota_job j JOIN rota_lane l ON l.id = j.id"""
+
+
+# --- reading ---
+
+
+def standing(session: Session, key: JobKey) -> Standing:
+    lane = session.lane(key)
+    if lane is None:
+        return Standing(session.time)
+    row = session.db.execute(f"{_STORED} WHERE j.id = ?", (lane.id,)).fetchone()
+    return Standing(session.time, row[1], instant_or_none(row[5]), None if row[0] is None else _stored(session, row))
+
+
+def jobs(session: Session, query: JobQuery) -> list[StoredJob]:
+    where = "WHERE j.scope_id = ? AND j.job_id > ? AND j.definition IS NOT NULL AND (? IS NULL OR j.owner = ?)"
+    rows = session.db.execute(
+        f"{_STORED} {where} ORDER BY j.job_id LIMIT ?",
+        (query.scope_id, query.after or "", query.owner, query.owner, query.limit),
+    )
+    return [_stored(session, row) for row in rows.fetchall()]
+
+
+def _stored(session: Session, row: tuple[Any, ...]) -> StoredJob:
+    definition, revision, owner, paused, next_due, decided, unfinished, lease_until, head, *times = row
+    running = None if lease_until is None else session.one("SELECT run_id FROM rota_run WHERE seq = ?", (head,))
+    return StoredJob(
+        session.definition(definition), revision, owner, paused, instant_or_none(next_due), instant_or_none(decided),
+        unfinished - (lease_until is not None), uuid_or_none(running), *map(instant_or_none, times),
+    )  # fmt: skip
+
+
+def due(session: Session, limit: int) -> Due:
+    rows = session.db.execute(
+        "SELECT definition, revision, next_due, paused FROM rota_job WHERE next_due <= ? ORDER BY next_due LIMIT ?",
+        (session.now, limit),
+    )
+    found = [
+        DueJob(session.key_of(definition), session.definition(definition), revision, instant(next_due), paused)
+        for definition, revision, next_due, paused in rows.fetchall()
+    ]
+    next_at = session.one("SELECT min(next_due) FROM rota_job WHERE next_due > ?", (session.now,))
+    return Due(session.time, found, instant_or_none(next_at))
+
+
+def decisions(session: Session, key: JobKey, limit: int) -> list[Decision]:
+    lane = session.lane(key)
+    if lane is None:
+        return []
+    rows = session.db.execute(
+        "SELECT kind, first, last, count, run_id, detail FROM rota_decision WHERE lane = ? ORDER BY id DESC LIMIT ?",
+        (lane.id, limit),
+    )
+    return [
+        Decision(DECISIONS[kind], instant(first), instant(last), count, uuid_or_none(run_id), detail)
+        for kind, first, last, count, run_id, detail in rows
+    ]
+
+
+# --- registering ---
+
+
+def register(session: Session, batch: list[Registration]) -> list[Registered]:
+    return [_register(session, each) for each in batch]
+
+
+def _register(session: Session, new: Registration) -> Registered:
+    lane, request_id = session.lane(new.key), new.request_id.bytes
+    revision, last_request = 0, None
+    if lane is not None:
+        query = "SELECT revision, last_request FROM rota_job WHERE id = ?"
+        revision, last_request = session.db.execute(query, (lane.id,)).fetchone()
+    if last_request == request_id:
+        return Registered.STORED
+    taken, holder = new.idempotency_key, None
+    if taken is not None and lane is not None:
+        holder = keys.holder(session, OF_REGISTRATION, lane.id, taken.key)
+    if holder is not None and holder != request_id:
+        return Registered.DUPLICATE
+    if revision != new.expected:
+        return Registered.CONFLICT
+    if lane is None:
+        lane = session.new_lane(new.key)
+    if taken is not None and holder is None:
+        keys.take(session, OF_REGISTRATION, lane.id, taken.key, request_id, taken.ttl)
+    if new.changes:
+        _store(session, lane, new, revision + 1)
+    return Registered.STORED
+
+
+def _store(session: Session, lane: Lane, new: Registration, revision: int) -> None:
+    definition, db = new.definition, session.db
+    _retire(session, lane)
+    number = session.store_definition(lane.id, definition)
+    db.execute(
+        """UPDATE rota_job SET definition = ?, handler = ?, revision = ?, owner = ?, next_due = ?,
+           decided = coalesce(?, decided), last_request = ? WHERE id = ?""",
+        (number, definition.handler_name, revision, new.owner, micros_or_none(new.next_due),
+         micros_or_none(new.decided), new.request_id.bytes, lane.id),
+    )  # fmt: skip
+    _subscribe(session, lane, definition)
+    remember(session, lane, new.decisions)
+    lane.queue, lane.rank, lane.definition = definition.queue, -definition.priority, number
+    if session.tells_facts:
+        kind = KIND_CODE[FactKind.REGISTERED]
+        session.facts.append(
+            (kind, session.now, lane.id, number, None, 0, revision, None, None, None, None, None, None, 0)
+        )
+    refresh(session, lane)
+    session.has_news = True
+
+
+def _retire(session: Session, lane: Lane) -> None:
+    """The definition that was; runs queued under it keep it (REG-3)."""
+    old = session.one("SELECT definition FROM rota_job WHERE id = ?", (lane.id,))
+    if old is not None:
+        session.db.execute("UPDATE rota_definition SET is_current = 0 WHERE id = ?", (old,))
+        session.db.execute("DELETE FROM rota_subscription WHERE lane = ?", (lane.id,))
+
+
+def _subscribe(session: Session, lane: Lane, definition: JobDefinition) -> None:
+    trigger = definition.trigger
+    if isinstance(trigger, OnEvent):
+        session.db.execute(
+            "INSERT INTO rota_subscription VALUES (?, ?, ?, ?, ?)",
+            (trigger.source_module, trigger.event_type, trigger.subject or "", definition.scope_id, lane.id),
+        )
+
+
+def remove(session: Session, key: JobKey, request_id: UUID) -> bool:
+    lane = session.lane(key)
+    if lane is None:
+        return False
+    if lane.definition is None:
+        return bool(
+            session.one("SELECT last_request FROM rota_job WHERE id = ?", (lane.id,)) == request_id.bytes
+        )
+    _retire(session, lane)
+    session.db.execute(
+        """UPDATE rota_job SET definition = NULL, next_due = NULL, owner = NULL, paused = NULL,
+           revision = revision + 1, last_request = ? WHERE id = ?""",
+        (request_id.bytes, lane.id),
+    )
+    cancel_unstarted(session, lane, _UNSCHEDULED)
+    lane.definition, lane.paused = None, 0
+    lane.removed = int(lane.lease_until is not None)
+    refresh(session, lane)
+    return True
+
+
+def pause(session: Session, change: PauseChange) -> bool:
+    lane = session.lane(change.key)
+    if lane is None or lane.definition is None:
+        return False
+    if session.one("SELECT revision FROM rota_job WHERE id = ?", (lane.id,)) != change.expected:
+        return False
+    session.db.execute(
+        """UPDATE rota_job SET paused = ?, revision = revision + 1, next_due = ?, decided = coalesce(?, decided)
+           WHERE id = ?""",
+        (change.reason, micros_or_none(change.next_due), micros_or_none(change.decided), lane.id),
+    )
+    remember(session, lane, change.decisions)
+    lane.paused = int(change.reason is not None)
+    refresh(session, lane)
+    session.has_news = True
+    return True
+
+
+# --- decisions ---
+
+
+def remember(session: Session, lane: Lane, new: tuple[Decision, ...]) -> None:
+    """Consecutive like decisions are one row with a range, as long as nothing fired between them (HIST-5)."""
+    for decision in new:
+        _remember(session, lane, decision)
+
+
+def _remember(session: Session, lane: Lane, new: Decision) -> None:
+    db, run_id = session.db, None if new.run_id is None else new.run_id.bytes
+    like = (DECISION_CODE[new.kind], run_id, new.detail)
+    first, last = micros(new.first), micros(new.last)
+    newest = None
+    if not session.one("SELECT fired_since FROM rota_job WHERE id = ?", (lane.id,)):
+        query = "SELECT kind, run_id, detail, id FROM rota_decision WHERE lane = ? ORDER BY id DESC LIMIT 1"
+        newest = db.execute(query, (lane.id,)).fetchone()
+    if newest is not None and newest[:3] == like:
+        db.execute(
+            "UPDATE rota_decision SET first = min(first, ?), last = max(last, ?), count = count + ? WHERE id = ?",
+            (first, last, new.count, newest[3]),
+        )
+    else:
+        insert = "INSERT INTO rota_decision (lane, kind, first, last, count, run_id, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        db.execute(insert, (lane.id, like[0], first, last, new.count, run_id, new.detail))
+        _bound(session, lane)
+    db.execute("UPDATE rota_job SET fired_since = 0 WHERE id = ?", (lane.id,))
+
+
+def _bound(session: Session, lane: Lane) -> None:
+    newest = "SELECT id FROM rota_decision WHERE lane = ? ORDER BY id DESC LIMIT 1 OFFSET ?"
+    beyond = session.one(newest, (lane.id, MAX_DECISIONS))
+    if beyond is not None:
+        session.db.execute("DELETE FROM rota_decision WHERE lane = ? AND id <= ?", (lane.id, beyond))

@@ -1,0 +1,148 @@
+"""The lane's row in memory, for the length of one transaction; and where its head comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rota_backends.sqlite.codes import DELAYED, WAITING
+
+if TYPE_CHECKING:
+    from rota_backends.sqlite.session import Session
+
+_HOT = (
+    "rank", "queue", "handler", "ready_at", "wake_at", "head", "pinned", "lease_until", "token", "node", "number",
+    "started_at", "stop", "removed", "settled_token", "settled_node", "unfinished", "kept", "definition", "paused",
+    "last_attempt_at", "last_success_at", "last_failure_at",
+)  # fmt: skip
+COLUMNS = ", ".join(f"l.{name}" for name in ("id", *_HOT))
+WIDTH = len(_HOT) + 1
+BY_ID = f"SELECT {COLUMNS} FROM rota_lane l WHERE l.id = ?"
+BY_KEY = f"SELECT {COLUMNS} FROM rota_job j JOIN rota_lane l ON l.id = j.id WHERE j.scope_id = ? AND j.job_id = ?"
+UPDATE = f"UPDATE rota_lane SET {', '.join(f'{name} = ?' for name in _HOT)} WHERE id = ?"
+COUNT = "UPDATE rota_lane SET unfinished = ?, kept = ? WHERE id = ?"
+INSERT = """INSERT INTO rota_lane (id, rank, queue, handler, pinned, token, number, removed, settled_token, unfinished,
+    kept, paused) VALUES (?, 0, '', '', 0, 0, 0, 0, 0, 0, 0, 0)"""
+
+_FIRST_START = "SELECT min(start_at) FROM rota_run WHERE lane = ? AND state = 1"
+_PROMOTE = "UPDATE rota_run SET state = 0 WHERE lane = ? AND state = 1 AND start_at <= ?"
+_FIRST_WAITING = "SELECT seq, definition FROM rota_run WHERE lane = ? AND state = 0 ORDER BY seq LIMIT 1"
+assert (WAITING, DELAYED) == (0, 1)  # as written in these statements and in their partial indexes
+
+
+class Lane:
+    """A job's place in the store; see `rota_lane` in schema.sql."""
+
+    __slots__ = ("id", *_HOT, "is_changed", "is_counted")
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002
+        rank: int,
+        queue: str,
+        handler: str,
+        ready_at: int | None,
+        wake_at: int | None,
+        head: int | None,
+        pinned: int,
+        lease_until: int | None,
+        token: int,
+        node: str | None,
+        number: int,
+        started_at: int | None,
+        stop: str | None,
+        removed: int,
+        settled_token: int,
+        settled_node: str | None,
+        unfinished: int,
+        kept: int,
+        definition: int | None,
+        paused: int,
+        last_attempt_at: int | None,
+        last_success_at: int | None,
+        last_failure_at: int | None,
+    ) -> None:
+        self.id = id
+        self.rank = rank
+        self.queue = queue
+        self.handler = handler
+        self.ready_at = ready_at
+        self.wake_at = wake_at
+        self.head = head
+        self.pinned = pinned
+        self.lease_until = lease_until
+        self.token = token
+        self.node = node
+        self.number = number
+        self.started_at = started_at
+        self.stop = stop
+        self.removed = removed
+        self.settled_token = settled_token
+        self.settled_node = settled_node
+        self.unfinished = unfinished
+        self.kept = kept
+        self.definition = definition
+        self.paused = paused
+        self.last_attempt_at = last_attempt_at
+        self.last_success_at = last_success_at
+        self.last_failure_at = last_failure_at
+        self.is_changed = False
+        self.is_counted = False
+
+    def values(self) -> tuple[Any, ...]:
+        return (
+            self.rank, self.queue, self.handler, self.ready_at, self.wake_at, self.head, self.pinned, self.lease_until,
+            self.token, self.node, self.number, self.started_at, self.stop, self.removed, self.settled_token,
+            self.settled_node, self.unfinished, self.kept, self.definition, self.paused, self.last_attempt_at,
+            self.last_success_at, self.last_failure_at, self.id,
+        )  # fmt: skip
+
+    def free(self) -> None:
+        """Nobody holds it any more; what was said of the leased run goes with the lease."""
+        self.lease_until = self.node = self.started_at = self.stop = None
+        self.removed = 0
+        self.is_changed = True
+
+
+def refresh(session: Session, lane: Lane) -> None:
+    """Find the head and say since when the lane is claimable, or when to look again."""
+    was, since = lane.head, lane.ready_at
+    lane.ready_at = lane.wake_at = None
+    lane.is_changed = True
+    if lane.lease_until is not None:
+        return
+    if lane.pinned:
+        _offer_retry(session, lane)
+        return
+    lane.head = None
+    if not lane.unfinished:
+        return
+    lane.wake_at = first_start(session, lane)
+    row = session.db.execute(_FIRST_WAITING, (lane.id,)).fetchone()
+    if row is not None:
+        lane.head = row[0]
+        offer(session, lane, row[1], since if lane.head == was else None)
+
+
+def _offer_retry(session: Session, lane: Lane) -> None:
+    query = "SELECT start_at, definition FROM rota_run WHERE seq = ?"
+    start_at, definition = session.db.execute(query, (lane.head,)).fetchone()
+    if start_at is None or start_at <= session.now:
+        offer(session, lane, definition, None)
+    elif not lane.paused:
+        lane.wake_at = start_at
+
+
+def offer(session: Session, lane: Lane, definition: int, since: int | None) -> None:
+    """Its head may start, unless the job is paused."""
+    lane.handler = session.definition(definition).handler_name
+    if not lane.paused and lane.definition is not None:
+        lane.ready_at = session.now if since is None else since
+
+
+def first_start(session: Session, lane: Lane) -> int | None:
+    """Delayed runs whose earliest start has come take their place; when the next of them comes (RUN-2)."""
+    first: int | None = session.one(_FIRST_START, (lane.id,))
+    if first is not None and first <= session.now:
+        session.db.execute(_PROMOTE, (lane.id, session.now))
+        first = session.one(_FIRST_START, (lane.id,))
+    return first

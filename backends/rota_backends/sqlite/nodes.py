@@ -1,0 +1,64 @@
+"""Who is alive and what they can run; and the named locks and bookmarks nodes share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from attrs import evolve
+
+from rota.backend import LockGrant, NodeInfo
+from rota_backends.sqlite.codes import dump, instant, load, span
+from rota_backends.sqlite.session import Session
+
+_CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim after a day does not exist
+
+
+def seen(session: Session, node: NodeInfo) -> None:
+    row = (node.node_id, dump(evolve(node, seen_at=session.time), NodeInfo), session.now, session.now + span(node.lease))
+    session.db.execute("INSERT OR REPLACE INTO rota_node VALUES (?, ?, ?, ?)", row)
+
+
+def gone(session: Session, node_id: str) -> None:
+    session.db.execute("DELETE FROM rota_node WHERE node = ?", (node_id,))
+    session.db.execute("DELETE FROM rota_claim WHERE node = ?", (node_id,))
+
+
+def alive(session: Session) -> tuple[NodeInfo, ...]:
+    """Not heard of for longer than their lease: not alive."""
+    rows = session.db.execute("SELECT info FROM rota_node WHERE until > ? ORDER BY seen_at", (session.now,))
+    return tuple(load(info, NodeInfo) for (info,) in rows)
+
+
+def handlers(session: Session) -> frozenset[str]:
+    """Every handler that some live node has (RETRY-4)."""
+    return frozenset().union(*(node.handlers for node in alive(session)))
+
+
+def forget(session: Session) -> None:
+    session.db.execute("DELETE FROM rota_node WHERE until <= ?", (session.now,))
+    session.db.execute("DELETE FROM rota_claim WHERE at < ?", (session.now - _CLAIMS_KEPT,))
+
+
+def lock(session: Session, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+    """Take, renew or release; the token changes with the holder (LEASE-8)."""
+    row = session.db.execute("SELECT token, until, holder FROM rota_lock WHERE name = ?", (name,)).fetchone()
+    token, until, holder = row or (0, 0, "")
+    if until > session.now and holder != node_id:
+        return None
+    token = token if row is not None and holder == node_id else token + 1
+    until = session.now if ttl is None else session.now + span(ttl)
+    values = (name, token, until, "" if ttl is None else node_id)
+    session.db.execute("INSERT OR REPLACE INTO rota_lock VALUES (?, ?, ?, ?)", values)
+    return LockGrant(name, token, instant(until))
+
+
+def read_bookmark(session: Session, name: str) -> int:
+    return session.one("SELECT value FROM rota_bookmark WHERE name = ?", (name,)) or 0
+
+
+def bookmark(session: Session, name: str, expected: int | None, value: int) -> int:
+    stored = read_bookmark(session, name)
+    if stored != expected:
+        return stored
+    session.db.execute("INSERT OR REPLACE INTO rota_bookmark VALUES (?, ?)", (name, value))
+    return value

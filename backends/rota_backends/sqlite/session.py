@@ -1,0 +1,186 @@
+"""What the statements of one transaction share: its time, the lanes it touched, the facts it tells, and what the
+connection remembers between transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rota.backend import JobKey
+from rota.clock import Clock
+from rota.definition import JobDefinition
+from rota_backends.sqlite.codes import dump, load, micros
+from rota_backends.sqlite.lane import BY_ID, BY_KEY, COUNT, INSERT, UPDATE, Lane
+
+_REMEMBERED = 100_000
+_FACT = "INSERT INTO rota_fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Session:
+    """A connection in use."""
+
+    def __init__(self, db: sqlite3.Connection, clock: Clock) -> None:
+        self.db = db
+        self._clock = clock
+        self.time: datetime = clock.now()
+        self.now = 0  # the same, as stored
+        self.has_news = False  # something may have become claimable or due
+        self.facts: list[tuple[Any, ...]] = []
+        self._lanes: dict[int, Lane] = {}
+        self._last_seq: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was remembered may be of a transaction that never was."""
+        self._definitions: dict[int, JobDefinition] = {}
+        self._keys: dict[int, JobKey] = {}
+        self._ids: dict[JobKey, int] = {}
+        self.claimed: dict[tuple[int, int], tuple[Any, ...]] = {}  # by lane and token: what a settlement needs again
+        self._tells = False
+
+    # --- transactions ---
+
+    def begin(self, how: str) -> None:
+        self.db.execute(how)
+        self.time = self._clock.now()
+        self.now = micros(self.time)
+        self.has_news = False
+        self._lanes.clear()
+        self._last_seq = None
+        self.facts.clear()
+
+    def end_snapshot(self) -> None:
+        """Nothing was written, nothing has to be forgotten."""
+        self.db.execute("ROLLBACK")
+
+    def rollback(self) -> None:
+        """Give up whatever was begun."""
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+        self._forget()
+
+    def flush(self) -> None:
+        """Write what the transaction has only in memory so far."""
+        self.write_lanes()
+        if self._last_seq is not None:
+            self.db.execute("UPDATE rota_meta SET value = ? WHERE name = 'runs'", (self._last_seq,))
+        if self.facts:
+            self._write_facts()
+
+    def next_seq(self) -> int:
+        """The number of the next run to arrive: never given twice."""
+        if self._last_seq is None:
+            (self._last_seq,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'runs'").fetchone()
+        self._last_seq += 1
+        return self._last_seq
+
+    def _write_facts(self) -> None:
+        (last,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'facts'").fetchone()
+        self.db.executemany(_FACT, [(seq, *fact) for seq, fact in enumerate(self.facts, last + 1)])
+        self.db.execute("UPDATE rota_meta SET value = ? WHERE name = 'facts'", (last + len(self.facts),))
+        self.facts.clear()
+
+    # --- facts ---
+
+    @property
+    def tells_facts(self) -> bool:
+        if not self._tells:
+            (stored,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'tells_facts'").fetchone()
+            self._tells = bool(stored)
+        return self._tells
+
+    # --- lanes ---
+
+    def lane(self, key: JobKey) -> Lane | None:
+        """The lane of a job, removed ones included. Names that cannot be one are unknown."""
+        known = self._ids.get(key)
+        if known is not None:
+            return self.lane_by_id(known)
+        row = self._found(BY_KEY, key)
+        if row is None:
+            return None
+        self._remember_id(key, row[0])
+        return self.adopt(row)
+
+    def _found(self, query: str, key: JobKey) -> Any:
+        if not (isinstance(key[0], str) and isinstance(key[1], str)):
+            return None
+        try:
+            return self.db.execute(query, key).fetchone()
+        except UnicodeEncodeError:
+            return None
+
+    def _remember_id(self, key: JobKey, lane_id: int) -> None:
+        if len(self._ids) >= _REMEMBERED:
+            self._ids.clear()
+        self._ids[key] = lane_id
+
+    def lane_by_id(self, lane_id: int) -> Lane:
+        lane = self._lanes.get(lane_id)
+        return lane if lane is not None else self.adopt(self.db.execute(BY_ID, (lane_id,)).fetchone())
+
+    def adopt(self, row: tuple[Any, ...]) -> Lane:
+        """The lane of a row just read; the one already at hand knows better."""
+        lane = self._lanes.get(row[0])
+        if lane is None:
+            lane = self._lanes[row[0]] = Lane(*row)
+        return lane
+
+    def new_lane(self, key: JobKey) -> Lane:
+        made = self.db.execute("INSERT INTO rota_job (scope_id, job_id) VALUES (?, ?)", key)
+        assert made.lastrowid is not None
+        self.db.execute(INSERT, (made.lastrowid,))
+        return self.lane_by_id(made.lastrowid)
+
+    def write_lanes(self) -> None:
+        changed = [lane for lane in self._lanes.values() if lane.is_changed]
+        if changed:
+            self.db.executemany(UPDATE, [lane.values() for lane in changed])
+        counted = [(lane.unfinished, lane.kept, lane.id) for lane in self._lanes.values() if lane.is_counted]
+        if counted:
+            self.db.executemany(COUNT, counted)
+        for lane in self._lanes.values():
+            lane.is_changed = lane.is_counted = False
+
+    def has_ready_lanes(self) -> bool:
+        return self.db.execute("SELECT 1 FROM rota_lane WHERE ready_at IS NOT NULL LIMIT 1").fetchone() is not None
+
+    # --- definitions ---
+
+    def definition(self, number: int) -> JobDefinition:
+        found = self._definitions.get(number)
+        if found is None:
+            (body,) = self.db.execute("SELECT body FROM rota_definition WHERE id = ?", (number,)).fetchone()
+            found = self._remember(number, load(body, JobDefinition))
+        return found
+
+    def key_of(self, number: int) -> JobKey:
+        """The job that a definition is of."""
+        key = self._keys.get(number)
+        if key is None:
+            definition = self.definition(number)
+            key = self._keys[number] = JobKey(definition.scope_id, definition.job_id)
+        return key
+
+    def _remember(self, number: int, definition: JobDefinition) -> JobDefinition:
+        if len(self._definitions) >= _REMEMBERED:
+            self._definitions.clear()
+            self._keys.clear()
+        self._definitions[number] = definition
+        return definition
+
+    def store_definition(self, lane_id: int, definition: JobDefinition) -> int:
+        body = dump(definition, JobDefinition)
+        made = self.db.execute("INSERT INTO rota_definition (job, is_current, body) VALUES (?, 1, ?)", (lane_id, body))
+        assert made.lastrowid is not None
+        self._remember(made.lastrowid, definition)
+        return made.lastrowid
+
+    # --- small things ---
+
+    def one(self, query: str, parameters: Iterable[Any] = ()) -> Any:
+        """The only column of the only row, or None."""
+        row = self.db.execute(query, tuple(parameters)).fetchone()
+        return None if row is None else row[0]

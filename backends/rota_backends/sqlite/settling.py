@@ -1,0 +1,138 @@
+"""Settlements: a batch is judged item by item, and written a kind of statement at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rota.backend import Claimed, ClaimRequest, FactKind, Settlement
+from rota.codec import to_dict
+from rota.run import Attempt, AttemptOutcome, RunState
+from rota_backends.sqlite.codes import (
+    DEAD_CODE,
+    FINAL_CODE,
+    KIND_CODE,
+    OUTCOME_CODE,
+    RETRYING,
+    instant,
+    span,
+)
+from rota_backends.sqlite.endings import finish, forget_oldest
+from rota_backends.sqlite.lane import Lane, refresh
+from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.work import HEAD, claim
+
+_HEAD = f"SELECT {HEAD} FROM rota_run r WHERE r.seq = ?"
+_RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?, first_started_at = coalesce(first_started_at, ?),
+    attempts = ?, error = ?, records = ? WHERE seq = ?"""
+
+
+def settle(
+    session: Session, batch: list[Settlement], then: ClaimRequest | None, keep: int | None
+) -> tuple[list[bool], Claimed | None]:
+    settling = Settling(session)
+    settled = [settling.take(each) for each in batch]
+    settling.write(keep)
+    return settled, None if then is None else claim(session, then)
+
+
+class Settling:
+    """One batch on its way."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tells = session.tells_facts
+        self._freed: list[Lane] = []
+        self._ended: list[tuple[Any, ...]] = []
+        self._died: list[tuple[Any, ...]] = []
+
+    def take(self, new: Settlement) -> bool:
+        """Judge one: False is refused, and nothing of it is written."""
+        session = self._session
+        lane = session.lane(new.key)
+        if lane is None:
+            return False
+        if lane.lease_until is None or lane.token != new.token:
+            return lane.settled_token == new.token and lane.settled_node == new.node_id
+        if new.only_if_expired and lane.lease_until > session.now:
+            return False
+        head = session.claimed.pop((lane.id, lane.token), None)
+        if head is None:
+            head = session.db.execute(_HEAD, (lane.head,)).fetchone()
+        if head[1] != new.run_id.bytes:
+            return False
+        self._settle(lane, head, new)
+        return True
+
+    def _settle(self, lane: Lane, head: tuple[Any, ...], new: Settlement) -> None:
+        now = self._session.now
+        state, facts, reason = new.state, new.facts, new.reason
+        if state is RunState.SUCCEEDED:
+            lane.last_success_at = now
+        else:
+            state, facts, reason = new.overruled(lane.stop, bool(lane.removed))
+            if new.outcome is not AttemptOutcome.CANCELLED:
+                lane.last_failure_at = now
+        start_at = None
+        if state is RunState.RETRYING:
+            start_at = now + (0 if new.wait is None else span(new.wait))
+            self._retry(lane, head, new, start_at)
+        else:
+            self._end(lane, head, new, FINAL_CODE[state], reason)
+        if facts:
+            self._tell(lane, head, new, facts, start_at)
+        lane.settled_token, lane.settled_node = new.token, new.node_id
+        lane.free()
+        self._freed.append(lane)
+
+    def _retry(self, lane: Lane, head: tuple[Any, ...], new: Settlement, start_at: int) -> None:
+        seq, attempt = head[0], head[6] + 1
+        attempts = self._with_this(lane, seq, attempt, new)
+        self._session.db.execute(
+            _RETRIED,
+            (RETRYING, start_at, attempt, lane.started_at, attempts, new.error, new.records_processed, seq),
+        )
+
+    def _with_this(self, lane: Lane, seq: int, number: int, new: Settlement) -> str:
+        """The attempts so far and this one, as text."""
+        assert lane.started_at is not None
+        before = self._session.one("SELECT attempts FROM rota_run WHERE seq = ?", (seq,))
+        this = Attempt(
+            number, instant(lane.started_at), self._session.time, new.outcome, new.error, lane.node or "", new.token
+        )
+        attempts = [] if before is None else json.loads(before)
+        return json.dumps([*attempts, to_dict(this, Attempt)], ensure_ascii=False, separators=(",", ":"))
+
+    def _end(self, lane: Lane, head: tuple[Any, ...], new: Settlement, state: int, reason: str | None) -> None:
+        row = (
+            state, head[6] + 1, lane.started_at, lane.started_at, self._session.now, OUTCOME_CODE[new.outcome],
+            lane.node, new.token, new.error, reason, new.records_processed, head[0],
+        )  # fmt: skip
+        lane.unfinished -= 1
+        lane.head, lane.pinned = None, 0
+        if state == DEAD_CODE:
+            self._died.append(row)
+        else:
+            self._ended.append(row)
+            lane.kept += 1
+
+    def _tell(
+        self, lane: Lane, head: tuple[Any, ...], new: Settlement, facts: tuple[FactKind, ...], next_at: int | None
+    ) -> None:
+        _, run_id, definition, cause, due, depth, attempt, *_ = head
+        for kind in facts:
+            if self._tells or kind is FactKind.DEAD_LETTERED:
+                self._session.facts.append(
+                    (KIND_CODE[kind], self._session.now, lane.id, definition, run_id, attempt + 1, 0, cause, due,
+                     lane.started_at, new.error, next_at, new.records_processed, depth + 1)
+                )  # fmt: skip
+
+    def write(self, keep: int | None) -> None:
+        session = self._session
+        finish(session, self._ended, self._died)
+        for lane in self._freed:
+            refresh(session, lane)
+            # a quarter beyond what is kept, so that forgetting is done for many at once
+            if keep is not None and lane.kept > keep + keep // 4:
+                forget_oldest(session, lane, keep, lane.kept)
+        session.write_lanes()
