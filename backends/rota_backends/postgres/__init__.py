@@ -1,0 +1,7 @@
+"""Jobs in a PostgreSQL database, shared by many nodes."""
+
+from __future__ import annotations
+
+from rota_backends.postgres.backend import PostgresBackend
+
+__all__ = ["PostgresBackend"]

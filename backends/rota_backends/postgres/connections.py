@@ -1,0 +1,173 @@
+"""A few connections, one statement at a time each.
+
+Every operation of the backend is one statement: there is no transaction a cancelled call could leave open. A connection
+whose call did not end well is thrown away, never given to the next caller (B16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from rota.errors import OutcomeUnknown, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Row: TypeAlias = "asyncpg.Record"
+
+_TRIES = 5  # of a statement that the server gave up for the sake of another
+# The server says that it did not carry the statement out, because of others or of its own state.
+_CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_REFUSALS = (
+    asyncpg.QueryCanceledError,
+    asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.PostgresIOError,
+)
+# The connection ended while the statement was under way: it may have been committed.
+_BREAKS = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # shutdown, crash, terminated by an administrator
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+
+
+class Connections:
+    """At most `size` connections, opened when they are needed, the last used one first."""
+
+    def __init__(self, dsn: str, *, size: int, timeout: timedelta, pooler: bool) -> None:
+        self._dsn = dsn
+        self._timeout = timeout.total_seconds()
+        self._pooler = pooler
+        self._idle: list[Connection] = []
+        self._slots = asyncio.Semaphore(size)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds a statement may take."""
+        return self._timeout
+
+    async def fetch(self, sql: str, *args: Any) -> list[Row]:
+        """The rows of one statement, committed."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return await self._once(lambda connection: connection.fetch(sql, *args, timeout=self._timeout))
+            except _CONFLICTS as error:
+                if attempt == _TRIES:
+                    raise StoreUnavailable(f"gave way to others {attempt} times: {type(error).__name__}") from error
+                await asyncio.sleep(random.uniform(0, 0.01 * 2**attempt))
+        raise AssertionError("unreachable")
+
+    async def value(self, sql: str, *args: Any) -> Any:
+        """The one value of one row."""
+        return (await self.fetch(sql, *args))[0][0]
+
+    async def script(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        """Several statements in one transaction, on a connection of their own."""
+
+        async def inside(connection: Connection) -> list[Row]:
+            async with connection.transaction():
+                await work(connection)
+            return []
+
+        await self._once(inside, keep=False)
+
+    async def _once(self, call: Callable[[Connection], Awaitable[list[Row]]], *, keep: bool = True) -> list[Row]:
+        async with self._slot():
+            connection = self._rested() or await self.connect()
+            is_well = False
+            try:
+                rows = await call(connection)
+                is_well = keep
+            except (*_CONFLICTS, *_REFUSALS) as error:
+                is_well = keep and not isinstance(error, asyncpg.CannotConnectNowError)
+                if isinstance(error, _CONFLICTS):
+                    raise
+                raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
+            except _BREAKS as error:
+                raise OutcomeUnknown(f"the connection broke: {type(error).__name__}") from error
+            except asyncpg.PostgresError:
+                is_well = keep  # a mistake in the statement; the connection is as good as before
+                raise
+            finally:
+                self._give_back(connection, is_well)
+            return rows
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("all connections are busy") from error
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    def _rested(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    def _give_back(self, connection: Connection, is_well: bool) -> None:
+        if is_well and not connection.is_closed():
+            self._idle.append(connection)
+        else:
+            connection.terminate()
+
+    async def connect(self, name: str = "rota") -> Connection:
+        """A new connection; what goes wrong is told without the address (OPS-3)."""
+        settings = {"application_name": name}
+        if not self._pooler:  # behind a pooler a setting of the session would be somebody else's
+            settings |= {
+                "statement_timeout": f"{int(self._timeout * 1000)}",
+                "idle_in_transaction_session_timeout": f"{int(self._timeout * 1000)}",
+            }
+        try:
+            return await asyncpg.connect(
+                self._dsn,
+                timeout=self._timeout,
+                server_settings=settings,
+                statement_cache_size=0 if self._pooler else 100,
+            )
+        except (asyncpg.PostgresError, *_BREAKS, ValueError) as error:
+            raise StoreUnavailable(f"no connection: {type(error).__name__}: {self._told(error)}") from None
+
+    def _told(self, error: BaseException) -> str:
+        text = str(error)
+        for secret in _secrets(self._dsn):
+            text = text.replace(secret, "***")
+        return text
+
+    async def close(self) -> None:
+        """Say good-bye; a server that does not answer is left alone."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            try:
+                await connection.close(timeout=1)
+            except (asyncpg.PostgresError, *_BREAKS):
+                connection.terminate()
+
+
+def _secrets(dsn: str) -> Sequence[str]:
+    try:
+        password = urlsplit(dsn).password
+    except ValueError:
+        password = None
+    return [dsn, password] if password else [dsn]

@@ -1,0 +1,68 @@
+"""Definitions and events, as text in rows and as values in memory. Written once, so a cache never goes stale."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import evolve
+
+from rota.codec import from_dict, to_dict
+from rota.definition import JobDefinition
+from rota.event import Event
+from rota_backends.postgres.connections import Connections
+from rota_backends.postgres.statements import Statements
+
+_MOST = 10_000
+
+
+def definition_text(definition: JobDefinition) -> str:
+    """All but the payload, which has a column of its own."""
+    data = to_dict(definition)
+    del data["payload"]
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def event_text(event: Event) -> str:
+    """An event as a run keeps it."""
+    plain = event.as_event() if hasattr(event, "as_event") else event
+    return json.dumps(to_dict(plain, Event))
+
+
+def read_event(text: str | None) -> Event | None:
+    """The counterpart of `event_text`."""
+    if text is None:
+        return None
+    event: Event = from_dict(json.loads(text), Event)
+    return event
+
+
+def as_json(values: Any) -> str:
+    """Values of the model as a JSON parameter."""
+    return json.dumps(to_dict(values))
+
+
+class Definitions:
+    """Definitions by their number, the last used ones in memory."""
+
+    def __init__(self, connections: Connections, statements: Statements) -> None:
+        self._connections = connections
+        self._statements = statements
+        self._known: OrderedDict[int, JobDefinition] = OrderedDict()
+
+    def __getitem__(self, number: int) -> JobDefinition:
+        return self._known[number]
+
+    async def load(self, numbers: Iterable[int]) -> None:
+        """Have these at hand until the next call."""
+        known = self._known
+        missing = {number for number in numbers if number not in known}
+        if not missing:
+            return
+        while len(known) > _MOST:
+            known.popitem(last=False)
+        for row in await self._connections.fetch(self._statements.definitions, list(missing)):
+            data = json.loads(row["body"])
+            known[row["id"]] = evolve(from_dict(data, JobDefinition), payload=row["payload"])

@@ -1,0 +1,182 @@
+"""Rows as the values that cross the port, and values as the columns of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from rota.backend import (
+    Claim,
+    ClaimRequest,
+    Fact,
+    FactKind,
+    Firing,
+    JobKey,
+    NodeInfo,
+    Settlement,
+    StoredJob,
+)
+from rota.codec import to_dict
+from rota.definition import JobDefinition
+from rota.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, RunState
+from rota_backends.postgres.connections import Row
+from rota_backends.postgres.definitions import Definitions, read_event
+
+_CAUSES = {each.value: each for each in Cause}
+_STATES = {each: each.value for each in RunState}
+_OUTCOMES = {each: each.value for each in AttemptOutcome}
+_FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
+_NO_CLAIM = (None, 0, [], 0, None, None, None)
+
+
+def stored_job(row: Row, definition: JobDefinition) -> StoredJob:
+    """A job that exists."""
+    return StoredJob(
+        definition, row["revision"], row["owner"], row["paused"], row["next_due"], row["decided"], row["queued"],
+        row["running"], row["last_attempt_at"], row["last_success_at"], row["last_failure_at"],
+    )  # fmt: skip
+
+
+def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
+    """The eleven arrays of a batch of settlements."""
+    return (
+        [each.run_id for each in batch],
+        [each.token for each in batch],
+        [each.node_id for each in batch],
+        [_STATES[each.state] for each in batch],
+        [_OUTCOMES[each.outcome] for each in batch],
+        [sum(_FACT_BITS[kind] for kind in each.facts) for each in batch],
+        [each.error for each in batch],
+        [each.reason for each in batch],
+        [each.records_processed for each in batch],
+        [each.wait for each in batch],
+        [each.only_if_expired for each in batch],
+    )
+
+
+def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
+    """The seven arguments of a claim; all of them empty when there is none."""
+    if request is None:
+        return _NO_CLAIM
+    queues = request.queues
+    return (
+        request.node_id, request.number, list(request.handlers), request.limit, request.lease,
+        None if queues is None else list(queues), None if queues is None else list(queues.values()),
+    )  # fmt: skip
+
+
+def claim(row: Row, definitions: Definitions) -> Claim:
+    """A claim, or an expired lease, out of an exchange."""
+    (_, _, _, _, run_id, number, payload, cause, attempt, token, started_at, first_started_at, lease_until, due, event,
+     depth, queue, node_id, is_missing) = row  # fmt: skip
+    definition = definitions[number]
+    return Claim(
+        JobKey(definition.scope_id, definition.job_id), run_id, definition,
+        definition.payload if payload is None else payload, _CAUSES[cause], attempt, token, started_at,
+        first_started_at, lease_until, due, None if event is None else read_event(event), depth, queue, node_id,
+        is_missing,
+    )  # fmt: skip
+
+
+def run(row: Row) -> JobRun:
+    """A run of any state, from one of the views."""
+    attempts = tuple(_attempts(row))
+    return JobRun(
+        run_id=row["run_id"],
+        job_id=row["job_id"],
+        scope_id=row["scope_id"],
+        handler_name=row["handler"],
+        state=RunState(row["state"]),
+        cause=_CAUSES[row["cause"]],
+        due=row["due"],
+        event_id=row["event_id"],
+        replay_of=row["replay_of"],
+        covers_from=row["covers_from"],
+        covers_to=row["covers_to"],
+        missed_count=row["missed_count"],
+        queued_at=row["queued_at"],
+        started_at=row["first_started_at"],
+        ended_at=row["ended_at"],
+        next_attempt_at=row["next_attempt_at"],
+        attempt=row["attempt"],
+        attempts=attempts,
+        error=row["error"],
+        reason=row["reason"],
+        records_processed=row["records"],
+        node_id=attempts[-1].node_id if attempts else None,
+    )
+
+
+def _attempts(row: Row) -> Iterable[Attempt]:
+    if row["earlier"] is not None:
+        for number, started, ended, outcome, error, node_id, token in json.loads(row["earlier"]):
+            yield Attempt(number, _instant(started), _instant(ended), AttemptOutcome(outcome), error, node_id, token)
+    if row["state"] == "running":
+        yield Attempt(row["attempt"], row["started_at"], None, None, None, row["node_id"], row["token"])
+    elif row["outcome"] is not None:
+        outcome = AttemptOutcome(row["outcome"])
+        yield Attempt(
+            row["attempt"], row["started_at"], row["ended_at"], outcome, row["error"], row["node_id"], row["token"]
+        )
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def fact(row: Row, definition: JobDefinition) -> Fact:
+    """What the outbox holds."""
+    return Fact(
+        row["seq"], FactKind(row["kind"]), row["at"], definition, row["run_id"], row["attempt"], row["revision"],
+        None if row["cause"] is None else _CAUSES[row["cause"]], row["due"], row["started_at"], row["error"],
+        row["next_attempt_at"], row["records"], row["depth"],
+    )  # fmt: skip
+
+
+def decision(row: Row) -> Decision:
+    """A recorded decision."""
+    return Decision(
+        DecisionKind(row["kind"]), row["first_at"], row["last_at"], row["count"], row["run_id"], row["detail"]
+    )
+
+
+def node(row: Row) -> NodeInfo:
+    """A node as it last reported itself."""
+    return NodeInfo(
+        row["node_id"], frozenset(row["handlers"]), row["slots"], row["running"], row["host"], row["pid"], row["lease"],
+        row["started_at"], row["seen_at"],
+    )  # fmt: skip
+
+
+def firings(batch: Sequence[Firing]) -> str:
+    """A batch of firings as JSON, in order."""
+    return json.dumps([_firing(number, each) for number, each in enumerate(batch)])
+
+
+def _firing(number: int, each: Firing) -> dict[str, Any]:
+    covers = each.covers or (None, None)
+    return {
+        "n": number,
+        "scope": each.key.scope_id,
+        "job": each.key.job_id,
+        "revision": each.revision,
+        "expected_due": _text(each.expected_due),
+        "decided": _text(each.decided),
+        "next_due": _text(each.next_due),
+        "run_id": None if each.run_id is None else str(each.run_id),
+        "due": _text(each.due),
+        "first": _text(each.first),
+        "count": each.count,
+        "covers_from": _text(covers[0]),
+        "covers_to": _text(covers[1]),
+        "missed_count": each.missed_count,
+        "queues_behind": each.queues_behind,
+        "coalesced": None if each.coalesced is None else [to_dict(each.coalesced)],
+        "decisions": [to_dict(decision) for decision in each.decisions],
+    }
+
+
+def _text(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat()

@@ -1,0 +1,233 @@
+-- The tables. Run with search_path set to the schema of the store; see docs/how-to/postgres.md for what each one holds.
+-- Times are the store's; text that comes from people is compared byte by byte (ID-1).
+
+CREATE TABLE store (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    tells_facts boolean NOT NULL DEFAULT false
+);
+INSERT INTO store DEFAULT VALUES;
+
+-- What a run was queued under: written once, referred to by number, kept by clients in a cache.
+CREATE TABLE definition (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    lane bigint NOT NULL,
+    handler text NOT NULL,
+    body text NOT NULL, -- all but the payload
+    payload bytea NOT NULL,
+    retired_at timestamptz
+);
+CREATE INDEX definition_retired ON definition (retired_at) WHERE retired_at IS NOT NULL;
+
+-- A job under its key; it outlives its definition (CRON-4, LEASE-1).
+CREATE TABLE job (
+    lane bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope_id text COLLATE "C" NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    definition bigint,
+    revision bigint NOT NULL DEFAULT 0,
+    owner text,
+    paused text,
+    next_due timestamptz,
+    decided timestamptz,
+    last_request uuid,
+    fired_since boolean NOT NULL DEFAULT false,
+    source_module text,
+    event_type text,
+    subject text,
+    UNIQUE (scope_id, job_id)
+);
+CREATE INDEX job_due ON job (next_due) WHERE next_due IS NOT NULL;
+CREATE INDEX job_listening ON job (source_module, event_type) WHERE source_module IS NOT NULL;
+
+-- Lanes that are alike in priority, queue and handler of their head: a claim looks only into bands it serves.
+CREATE TABLE band (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    priority integer NOT NULL,
+    queue text NOT NULL,
+    handler text NOT NULL,
+    UNIQUE (priority, queue, handler)
+);
+
+-- The hot row of a job, with all that changes of its active run: the one that is leased or waits for its next attempt.
+-- ready_at is when it may be claimed (place = its band), or when its lease ends (place = 0); null when it is empty,
+-- paused or removed.
+CREATE TABLE lane (
+    id bigint PRIMARY KEY,
+    place integer NOT NULL DEFAULT 0,
+    ready_at timestamptz,
+    band integer NOT NULL,
+    definition bigint NOT NULL,
+    is_open boolean NOT NULL DEFAULT true,
+    leased boolean NOT NULL DEFAULT false,
+    removed boolean NOT NULL DEFAULT false,
+    attempt integer NOT NULL DEFAULT 0,
+    priority integer NOT NULL,
+    unfinished integer NOT NULL DEFAULT 0,
+    kept integer NOT NULL DEFAULT 0,
+    token bigint NOT NULL DEFAULT 0,
+    seq bigint NOT NULL DEFAULT 0,
+    last_seq bigint NOT NULL DEFAULT 0,
+    claim_number bigint NOT NULL DEFAULT 0,
+    settled_token bigint NOT NULL DEFAULT 0,
+    started_at timestamptz,
+    first_started_at timestamptz,
+    retry_at timestamptz,
+    last_attempt_at timestamptz,
+    last_success_at timestamptz,
+    last_failure_at timestamptz,
+    run_id uuid,
+    stop_by uuid,
+    queue text NOT NULL,
+    node_id text,
+    settled_by text,
+    stop text,
+    error text,
+    earlier jsonb
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX lane_place ON lane (place, ready_at) WHERE ready_at IS NOT NULL;
+
+-- Unfinished runs only: inserted and deleted, never updated.
+CREATE TABLE run (
+    run_id uuid PRIMARY KEY,
+    lane bigint NOT NULL,
+    seq bigint NOT NULL,
+    definition bigint NOT NULL,
+    queued_at timestamptz NOT NULL,
+    start_at timestamptz,
+    due timestamptz,
+    covers_from timestamptz,
+    covers_to timestamptz,
+    replay_of uuid,
+    missed_count integer NOT NULL DEFAULT 0,
+    depth integer NOT NULL DEFAULT 0,
+    cause text NOT NULL,
+    event_id text,
+    event text,
+    payload bytea
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX run_waiting ON run (lane, seq) WHERE start_at IS NULL;
+CREATE INDEX run_delayed ON run (lane, start_at) WHERE start_at IS NOT NULL;
+
+-- Finished runs: appended, and deleted by retention. Without an outcome the run ended between attempts.
+CREATE TABLE history (
+    run_id uuid PRIMARY KEY,
+    lane bigint NOT NULL,
+    seq bigint NOT NULL,
+    queued_at timestamptz NOT NULL,
+    started_at timestamptz,
+    first_started_at timestamptz,
+    ended_at timestamptz NOT NULL,
+    due timestamptz,
+    covers_from timestamptz,
+    covers_to timestamptz,
+    replay_of uuid,
+    replayed_by uuid,
+    ended_by uuid,
+    token bigint,
+    records bigint,
+    missed_count integer NOT NULL,
+    attempt integer NOT NULL,
+    state text NOT NULL,
+    cause text NOT NULL,
+    handler text NOT NULL,
+    event_id text,
+    outcome text,
+    node_id text,
+    error text,
+    reason text,
+    earlier jsonb
+);
+CREATE INDEX history_lane ON history (lane, seq);
+CREATE INDEX history_ended ON history (ended_at);
+
+-- Dead letters keep what a replay needs, and are no part of retention (HIST-2).
+CREATE TABLE letter (
+    LIKE history,
+    scope_id text COLLATE "C" NOT NULL,
+    depth integer NOT NULL,
+    event text,
+    payload bytea,
+    PRIMARY KEY (run_id)
+);
+CREATE INDEX letter_lane ON letter (lane, seq);
+CREATE INDEX letter_scope ON letter (scope_id, ended_at, run_id);
+
+-- Triggers stored inside a transaction of the application (TX-1); the next claim moves them to their lanes.
+CREATE TABLE arrival (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    lane bigint NOT NULL,
+    run_id uuid NOT NULL UNIQUE,
+    definition bigint NOT NULL,
+    queued_at timestamptz NOT NULL,
+    start_at timestamptz,
+    cause text NOT NULL,
+    payload bytea
+);
+CREATE INDEX arrival_lane ON arrival (lane, id);
+
+-- What is to be told; a job's facts are numbered under the lock of its lane (HIST-3).
+CREATE TABLE outbox (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    lane bigint NOT NULL,
+    definition bigint NOT NULL,
+    at timestamptz NOT NULL,
+    run_id uuid,
+    due timestamptz,
+    started_at timestamptz,
+    next_attempt_at timestamptz,
+    revision bigint NOT NULL DEFAULT 0,
+    records bigint,
+    attempt integer NOT NULL DEFAULT 0,
+    depth integer NOT NULL DEFAULT 0,
+    kind text NOT NULL,
+    cause text,
+    error text
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE TABLE set_aside (LIKE outbox, why text NOT NULL, PRIMARY KEY (seq));
+
+CREATE TABLE decision (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    lane bigint NOT NULL,
+    first_at timestamptz NOT NULL,
+    last_at timestamptz NOT NULL,
+    count integer NOT NULL,
+    run_id uuid,
+    kind text NOT NULL,
+    detail text
+);
+CREATE INDEX decision_lane ON decision (lane, id);
+
+CREATE TABLE held_key (
+    kind text NOT NULL,
+    lane bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    holder uuid NOT NULL,
+    until timestamptz NOT NULL,
+    PRIMARY KEY (kind, lane, name)
+);
+CREATE INDEX held_key_until ON held_key (until);
+
+CREATE TABLE node (
+    node_id text PRIMARY KEY,
+    number bigint NOT NULL DEFAULT 0,
+    handlers text[] NOT NULL DEFAULT '{}',
+    slots integer NOT NULL DEFAULT 0,
+    running integer NOT NULL DEFAULT 0,
+    host text NOT NULL DEFAULT '',
+    pid integer NOT NULL DEFAULT 0,
+    lease interval NOT NULL DEFAULT '0',
+    started_at timestamptz,
+    seen_at timestamptz
+) WITH (fillfactor = 50);
+
+CREATE TABLE named_lock (
+    name text PRIMARY KEY,
+    token bigint NOT NULL,
+    holder text,
+    until timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE bookmark (
+    name text PRIMARY KEY,
+    value bigint NOT NULL
+);

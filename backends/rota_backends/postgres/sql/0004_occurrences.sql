@@ -1,0 +1,385 @@
+-- Ticks, triggers and events become runs.
+
+-- Per firing: fired, skipped, decided, blocked or stale. The lanes are locked in one order, before anything is read.
+CREATE FUNCTION fire(p_now timestamptz, p_tag text, p_items jsonb) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    f record;
+    v_at timestamptz;
+    v_results text[] := '{}';
+    v_result text;
+    v_woke boolean := false;
+BEGIN
+    PERFORM FROM lane WHERE id = ANY (ARRAY(
+        SELECT j.lane FROM jsonb_to_recordset(p_items) AS i(scope text, job text)
+        JOIN job j ON j.scope_id = i.scope AND j.job_id = i.job)) ORDER BY id FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());
+    FOR f IN
+        SELECT i.*, j.lane FROM jsonb_to_recordset(p_items) AS i(
+            n integer, scope text, job text, revision bigint, expected_due timestamptz, decided timestamptz, next_due timestamptz,
+            run_id uuid, due timestamptz, first timestamptz, count integer, covers_from timestamptz,
+            covers_to timestamptz, missed_count integer, queues_behind boolean, coalesced jsonb, decisions jsonb)
+        LEFT JOIN job j ON j.scope_id = i.scope AND j.job_id = i.job ORDER BY i.n
+    LOOP
+        v_result := _fire(f.lane, v_at, f.revision, f.expected_due, f.decided, f.next_due, f.run_id, f.due, f.first,
+            f.count, f.covers_from, f.covers_to, f.missed_count, f.queues_behind, f.coalesced, f.decisions);
+        v_results := v_results || v_result;
+        v_woke := v_woke OR v_result = 'fired';
+    END LOOP;
+    IF v_woke THEN
+        PERFORM _announce(p_tag);
+    END IF;
+    RETURN v_results;
+END $$;
+
+CREATE FUNCTION _fire(
+    p_lane bigint, p_at timestamptz, p_revision bigint, p_expected timestamptz, p_decided timestamptz,
+    p_next_due timestamptz, p_run_id uuid, p_due timestamptz, p_first timestamptz, p_count integer,
+    p_covers_from timestamptz, p_covers_to timestamptz, p_missed integer, p_queues_behind boolean, p_coalesced jsonb,
+    p_decisions jsonb
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    j job;
+    l lane;
+    v_in_the_way uuid;
+    v_run run;
+    v_result text := 'decided';
+BEGIN
+    SELECT * INTO j FROM job WHERE lane = p_lane;
+    IF j.definition IS NULL OR j.revision <> p_revision OR j.next_due IS DISTINCT FROM p_expected THEN
+        RETURN 'stale';
+    END IF;
+    PERFORM _drain_lane(p_lane, p_at);
+    SELECT * INTO l FROM lane WHERE id = p_lane;
+    IF p_run_id IS NOT NULL AND l.leased AND l.ready_at <= p_at THEN
+        RETURN 'blocked';
+    END IF;
+    PERFORM _remember(p_lane, p_decisions);
+    IF p_run_id IS NOT NULL THEN
+        v_in_the_way := coalesce(l.run_id, _first_startable(p_lane, p_at));
+        IF v_in_the_way IS NOT NULL
+            AND (NOT p_queues_behind OR _tick_waits_behind(p_lane, v_in_the_way, p_at))
+        THEN
+            PERFORM _remember(p_lane, jsonb_build_array(jsonb_build_object('kind', 'skipped',
+                'first', coalesce(p_first, p_due), 'last', p_due, 'count', p_count, 'run_id', v_in_the_way)));
+            v_result := 'skipped';
+        ELSE
+            v_run.run_id := p_run_id;
+            v_run.lane := p_lane;
+            v_run.definition := j.definition;
+            v_run.queued_at := p_at;
+            v_run.due := p_due;
+            v_run.covers_from := p_covers_from;
+            v_run.covers_to := p_covers_to;
+            v_run.missed_count := p_missed;
+            v_run.depth := 0;
+            v_run.cause := 'cron';
+            PERFORM _admit(v_run, p_at);
+            PERFORM _remember(p_lane, p_coalesced);
+            UPDATE job SET fired_since = true WHERE lane = p_lane;
+            v_result := 'fired';
+        END IF;
+    END IF;
+    UPDATE job SET decided = p_decided, next_due = p_next_due WHERE lane = p_lane;
+    RETURN v_result;
+END $$;
+
+CREATE FUNCTION _first_startable(p_lane bigint, p_at timestamptz) RETURNS uuid LANGUAGE sql AS $$
+    SELECT h.run_id FROM (
+        (SELECT r.seq, r.run_id FROM run r WHERE r.lane = p_lane AND r.start_at IS NULL ORDER BY r.seq LIMIT 1)
+        UNION ALL
+        (SELECT r.seq, r.run_id FROM run r WHERE r.lane = p_lane AND r.start_at <= p_at ORDER BY r.seq LIMIT 1)
+    ) h ORDER BY h.seq LIMIT 1
+$$;
+
+CREATE FUNCTION _tick_waits_behind(p_lane bigint, p_first uuid, p_at timestamptz) RETURNS boolean LANGUAGE sql AS $$
+    SELECT EXISTS (SELECT FROM run WHERE lane = p_lane AND start_at IS NULL AND run_id <> p_first AND cause = 'cron')
+        OR EXISTS (SELECT FROM run WHERE lane = p_lane AND start_at <= p_at AND run_id <> p_first AND cause = 'cron')
+$$;
+
+CREATE FUNCTION _is_known(p_run uuid) RETURNS boolean LANGUAGE sql AS $$
+    SELECT EXISTS (SELECT FROM run WHERE run_id = p_run) OR EXISTS (SELECT FROM history WHERE run_id = p_run)
+        OR EXISTS (SELECT FROM letter WHERE run_id = p_run) OR EXISTS (SELECT FROM arrival WHERE run_id = p_run)
+$$;
+
+CREATE TYPE enqueued AS (run_id uuid, refusal text, woke boolean);
+
+-- Triggers without keys: the lanes are locked in one order, then each is stored or refused.
+CREATE FUNCTION enqueue(
+    p_now timestamptz, p_tag text, p_scopes text[], p_jobs text[], p_runs uuid[], p_causes text[], p_limits integer[],
+    p_payloads bytea[], p_delays interval[], p_replays uuid[]
+) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz;
+    v_lanes bigint[];
+    v_answer enqueued;
+    v_woke boolean := false;
+BEGIN
+    v_lanes := ARRAY(
+        SELECT j.lane FROM unnest(p_scopes, p_jobs) WITH ORDINALITY i(scope, job, n)
+        LEFT JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j ON true
+        ORDER BY i.n);
+    PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());
+    FOR i IN 1 .. cardinality(p_runs) LOOP
+        v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], p_causes[i], p_limits[i], p_payloads[i], p_delays[i],
+            p_replays[i]);
+        v_woke := v_woke OR v_answer.woke;
+        RETURN NEXT v_answer;
+    END LOOP;
+    IF v_woke THEN
+        PERFORM _announce(p_tag);
+    END IF;
+END $$;
+
+CREATE FUNCTION _enqueue(
+    p_lane bigint, p_at timestamptz, p_run uuid, p_cause text, p_limit integer, p_payload bytea, p_delay interval,
+    p_replay uuid
+) RETURNS enqueued LANGUAGE plpgsql AS $$
+DECLARE
+    v_definition bigint := (SELECT definition FROM job WHERE lane = p_lane);
+    v_letter letter;
+    v_replayed uuid;
+    v_run run;
+BEGIN
+    IF v_definition IS NULL THEN
+        RETURN ROW(NULL, 'no such job', false)::enqueued;
+    END IF;
+    IF _is_known(p_run) THEN
+        RETURN ROW(p_run, NULL, false)::enqueued;
+    END IF;
+    IF p_replay IS NOT NULL THEN
+        SELECT * INTO v_letter FROM letter WHERE run_id = p_replay AND lane = p_lane;
+        IF NOT FOUND THEN
+            SELECT replayed_by INTO v_replayed FROM history WHERE run_id = p_replay AND lane = p_lane;
+            IF v_replayed IS NULL THEN
+                RETURN ROW(NULL, 'no such dead letter', false)::enqueued;
+            END IF;
+            RETURN ROW(v_replayed, NULL, false)::enqueued;
+        END IF;
+    END IF;
+    PERFORM _drain_lane(p_lane, p_at);
+    IF (SELECT unfinished FROM lane WHERE id = p_lane) >= p_limit THEN
+        RETURN ROW(NULL, 'lane full', false)::enqueued;
+    END IF;
+    v_run.run_id := p_run;
+    v_run.lane := p_lane;
+    v_run.definition := v_definition;
+    v_run.queued_at := p_at;
+    v_run.start_at := CASE WHEN p_delay > '0' THEN p_at + p_delay END;
+    v_run.missed_count := 0;
+    v_run.depth := 0;
+    v_run.cause := p_cause;
+    v_run.payload := p_payload;
+    IF p_replay IS NOT NULL THEN
+        v_run.payload := v_letter.payload;
+        v_run.event_id := v_letter.event_id;
+        v_run.event := v_letter.event;
+        v_run.replay_of := p_replay;
+        PERFORM _unletter(p_replay, NULL, p_run);
+    END IF;
+    RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
+END $$;
+
+-- The run stays in history as DEAD, under retention like any other.
+CREATE FUNCTION _unletter(p_run uuid, p_by uuid, p_replayed_by uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    WITH d AS (DELETE FROM letter WHERE run_id = p_run RETURNING *),
+    h AS (INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
+            covers_to, replay_of, replayed_by, ended_by, token, records, missed_count, attempt, state, cause, handler,
+            event_id, outcome, node_id, error, reason, earlier)
+        SELECT run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
+            covers_to, replay_of, p_replayed_by, p_by, token, records, missed_count, attempt, state, cause, handler,
+            event_id, outcome, node_id, error, reason, earlier FROM d RETURNING lane)
+    UPDATE lane SET kept = kept + 1 FROM h WHERE lane.id = h.lane;
+END $$;
+
+-- One trigger with a key. The key comes before the lane: while it waits for somebody's open transaction that holds the
+-- same key, nobody waits for it (TX-1).
+CREATE FUNCTION enqueue_keyed(
+    p_now timestamptz, p_tag text, p_scope text, p_job text, p_run uuid, p_cause text, p_limit integer,
+    p_payload bytea, p_delay interval, p_key text, p_ttl interval
+) RETURNS enqueued LANGUAGE plpgsql AS $$
+DECLARE
+    v_lane bigint;
+    v_holder uuid;
+    v_answer enqueued;
+BEGIN
+    SELECT lane INTO v_lane FROM job WHERE scope_id = p_scope AND job_id = p_job AND definition IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN ROW(NULL, 'no such job', false)::enqueued;
+    END IF;
+    IF _is_known(p_run) THEN
+        RETURN ROW(p_run, NULL, false)::enqueued;
+    END IF;
+    v_holder := _take_key(v_lane, p_key, p_run, p_ttl, p_now);
+    IF v_holder <> p_run THEN
+        RETURN ROW(v_holder, NULL, false)::enqueued;
+    END IF;
+    PERFORM FROM lane WHERE id = v_lane FOR UPDATE;
+    v_answer := _enqueue(v_lane, coalesce(p_now, clock_timestamp()), p_run, p_cause, p_limit, p_payload, p_delay, NULL);
+    IF v_answer.refusal IS NOT NULL THEN
+        DELETE FROM held_key WHERE kind = 'trigger' AND lane = v_lane AND name = p_key;
+    ELSIF v_answer.woke THEN
+        PERFORM _announce(p_tag);
+    END IF;
+    RETURN v_answer;
+END $$;
+
+-- Who holds the key after this: the run given, or the one that took it first (KEY-4).
+CREATE FUNCTION _take_key(p_lane bigint, p_key text, p_run uuid, p_ttl interval, p_now timestamptz) RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_holder uuid;
+    v_at timestamptz;
+BEGIN
+    LOOP
+        v_at := coalesce(p_now, clock_timestamp());
+        INSERT INTO held_key AS k VALUES ('trigger', p_lane, p_key, p_run, v_at + p_ttl)
+        ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+        WHERE k.until <= v_at RETURNING holder INTO v_holder;
+        IF NOT FOUND THEN
+            SELECT holder INTO v_holder FROM held_key WHERE kind = 'trigger' AND lane = p_lane AND name = p_key;
+        END IF;
+        IF FOUND THEN
+            RETURN v_holder;
+        END IF;  -- it was pruned between the two: try again
+    END LOOP;
+END $$;
+
+-- A trigger inside the caller's own transaction: reads, and inserts rows of its own; locks no lane (TX-1).
+CREATE FUNCTION arrive(
+    p_now timestamptz, p_tag text, p_scope text, p_job text, p_run uuid, p_cause text, p_limit integer,
+    p_payload bytea, p_delay interval, p_key text, p_ttl interval
+) RETURNS enqueued LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_now, clock_timestamp());
+    j job;
+    v_holder uuid;
+BEGIN
+    SELECT * INTO j FROM job WHERE scope_id = p_scope AND job_id = p_job AND definition IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN ROW(NULL, 'no such job', false)::enqueued;
+    END IF;
+    IF _is_known(p_run) THEN
+        RETURN ROW(p_run, NULL, false)::enqueued;
+    END IF;
+    IF (SELECT unfinished FROM lane WHERE id = j.lane) + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit
+    THEN
+        IF p_key IS NOT NULL THEN  -- a taken key answers before a full lane does
+            SELECT holder INTO v_holder FROM held_key
+            WHERE kind = 'trigger' AND lane = j.lane AND name = p_key AND until > v_at;
+        END IF;
+        RETURN ROW(v_holder, CASE WHEN v_holder IS NULL THEN 'lane full' END, false)::enqueued;
+    END IF;
+    IF p_key IS NOT NULL THEN
+        v_holder := _take_key(j.lane, p_key, p_run, p_ttl, p_now);
+        IF v_holder <> p_run THEN
+            RETURN ROW(v_holder, NULL, false)::enqueued;
+        END IF;
+    END IF;
+    INSERT INTO arrival (lane, run_id, definition, queued_at, start_at, cause, payload)
+    VALUES (j.lane, p_run, j.definition, v_at, CASE WHEN p_delay > '0' THEN v_at + p_delay END, p_cause, p_payload);
+    PERFORM _announce(p_tag);
+    RETURN ROW(p_run, NULL, true)::enqueued;
+END $$;
+
+-- The jobs that wait for an event now (EVENT-1).
+CREATE FUNCTION listening(p_scope text, p_module text, p_type text, p_subject text)
+RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
+    SELECT j.scope_id, j.job_id FROM job j
+    WHERE j.source_module = p_module AND j.event_type = p_type AND j.scope_id IN (p_scope, '_platform')
+        AND (j.subject IS NULL OR j.subject = p_subject)
+        AND NOT (p_module = '_platform.jobs' AND j.scope_id = p_scope AND j.job_id = p_subject)
+    ORDER BY j.lane
+$$;
+
+-- One event for the jobs found by `listening`, which is asked again under the lock of each lane.
+CREATE FUNCTION notify_jobs(
+    p_now timestamptz, p_tag text, p_scope text, p_module text, p_type text, p_subject text, p_event_id text,
+    p_event text, p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer,
+    p_scopes text[], p_jobs text[], p_runs uuid[]
+) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz;
+    v_lanes bigint[];
+    v_answer enqueued;
+    v_woke boolean := false;
+BEGIN
+    v_lanes := ARRAY(
+        SELECT j.lane FROM unnest(p_scopes, p_jobs) WITH ORDINALITY i(scope, job, n)
+        JOIN job j ON j.scope_id = i.scope AND j.job_id = i.job ORDER BY i.n);
+    PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());
+    FOR i IN 1 .. cardinality(p_runs) LOOP
+        CONTINUE WHEN NOT EXISTS (
+            SELECT FROM job WHERE lane = v_lanes[i] AND source_module = p_module AND event_type = p_type
+                AND (subject IS NULL OR subject = p_subject));
+        v_answer := _notify(v_lanes[i], v_at, p_runs[i], p_event_id, p_event, coalesce(p_occurred, v_at), p_depth,
+            p_memory, p_limit, p_max_depth);
+        v_woke := v_woke OR v_answer.woke;
+        RETURN NEXT v_answer;
+    END LOOP;
+    IF v_woke THEN
+        PERFORM _announce(p_tag);
+    END IF;
+END $$;
+
+CREATE FUNCTION _notify(
+    p_lane bigint, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_occurred timestamptz,
+    p_depth integer, p_memory interval, p_limit integer, p_max_depth integer
+) RETURNS enqueued LANGUAGE plpgsql AS $$
+DECLARE
+    j job;
+    v_holder uuid;
+    v_run run;
+BEGIN
+    SELECT holder INTO v_holder FROM held_key
+    WHERE kind = 'event' AND lane = p_lane AND name = p_event_id AND until > p_at;
+    IF FOUND THEN
+        RETURN ROW(v_holder, NULL, false)::enqueued;
+    END IF;
+    SELECT * INTO j FROM job WHERE lane = p_lane;
+    PERFORM _drain_lane(p_lane, p_at);
+    IF p_depth < p_max_depth AND (SELECT unfinished FROM lane WHERE id = p_lane) >= p_limit THEN
+        PERFORM _remember(p_lane, jsonb_build_array(jsonb_build_object('kind', 'rejected', 'first', p_occurred,
+            'last', p_occurred, 'count', 1, 'detail', format('event %s: lane full', p_event_id))));
+        RETURN ROW(NULL, 'lane full', false)::enqueued;
+    END IF;
+    IF _is_known(p_run) THEN  -- the event's memory ended before its run did
+        RETURN ROW(p_run, NULL, false)::enqueued;
+    END IF;
+    INSERT INTO held_key VALUES ('event', p_lane, p_event_id, p_run, p_at + p_memory)
+    ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
+    IF p_depth >= p_max_depth THEN
+        PERFORM _bury(j, p_at, p_run, p_event_id, p_event, p_depth,
+            format('the chain of causes is %s deep, %s is the limit', p_depth, p_max_depth));
+        RETURN ROW(p_run, NULL, true)::enqueued;
+    END IF;
+    v_run.run_id := p_run;
+    v_run.lane := p_lane;
+    v_run.definition := j.definition;
+    v_run.queued_at := p_at;
+    v_run.missed_count := 0;
+    v_run.depth := p_depth;
+    v_run.cause := 'event';
+    v_run.event_id := p_event_id;
+    v_run.event := p_event;
+    RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
+END $$;
+
+-- A run that is dead before it started (EVENT-6).
+CREATE FUNCTION _bury(
+    j job, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_depth integer, p_reason text
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE lane SET last_seq = last_seq + 1 WHERE id = j.lane;
+    INSERT INTO letter (run_id, lane, seq, queued_at, ended_at, missed_count, attempt, state, cause, handler, event_id,
+        error, reason, scope_id, depth, event, payload)
+    SELECT p_run, j.lane, l.last_seq, p_at, p_at, 0, 0, 'dead', 'event', d.handler, p_event_id, p_reason, p_reason,
+        j.scope_id, p_depth, p_event, d.payload
+    FROM lane l, definition d WHERE l.id = j.lane AND d.id = j.definition;
+    INSERT INTO outbox (lane, definition, at, run_id, depth, kind, cause, error)
+    SELECT j.lane, j.definition, p_at, p_run, p_depth + 1, f.kind, 'event', p_reason
+    FROM (VALUES (1, 'JobFailed'), (2, 'JobDeadLettered')) f(n, kind)
+    WHERE f.n = 2 OR _tells() ORDER BY f.n;
+END $$;

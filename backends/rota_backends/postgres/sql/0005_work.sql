@@ -1,0 +1,372 @@
+-- Claiming and settling. One call is one exchange of a node: settle what is finished, then claim. Lanes are locked in
+-- one statement and read in the next: in READ COMMITTED each has a snapshot of its own, so what is read was committed
+-- before the lock was taken. Recorded times are taken after the locks.
+
+-- what: 0 the store's time (and next_at), 1 a claim, 2 an expired lease, 3 a refused settlement (number).
+CREATE TYPE exchanged AS (
+    what integer, number integer, at timestamptz, next_at timestamptz, run_id uuid, definition bigint, payload bytea,
+    cause text, attempt integer, token bigint, started_at timestamptz, first_started_at timestamptz,
+    lease_until timestamptz, due timestamptz, event text, depth integer, queue text, node_id text, is_missing boolean
+);
+
+CREATE FUNCTION exchange(
+    p_now timestamptz,
+    s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[], s_facts integer[],
+    s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[], s_expired boolean[], p_keep integer,
+    c_node text, c_number bigint, c_handlers text[], c_limit integer, c_lease interval, c_queues text[],
+    c_slots integer[]
+) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(s_runs) > 0 THEN
+        RETURN QUERY SELECT * FROM _settle(p_now, s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors,
+            s_reasons, s_records, s_waits, s_expired, p_keep);
+    END IF;
+    IF c_node IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_number, c_handlers, c_limit, c_lease, c_queues, c_slots);
+    END IF;
+END $$;
+
+CREATE FUNCTION _settle(
+    p_now timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[],
+    s_facts integer[], s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[], s_expired boolean[],
+    p_keep integer
+) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz;
+    v_tells boolean := _tells();
+    v_stored integer[];
+    v_crowded bigint[];
+BEGIN
+    PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (s_runs))) ORDER BY id FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());
+    WITH s AS MATERIALIZED (
+        SELECT * FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
+            s_waits, s_expired) WITH ORDINALITY
+            AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
+    ), k AS MATERIALIZED (
+        SELECT s.*, r.cause, r.due, r.depth, l.id AS lane, l.attempt, l.definition, l.started_at,
+            l.first_started_at, l.earlier, l.node_id, l.stop, l.stop_by, l.kept, l.overruled,
+            NOT l.overruled AND s.state = 'retrying' AS retries,
+            -- What is next in a lane that becomes free: the first that waits, else the first delayed one.
+            n.definition AS next_definition, n.start_at AS next_start
+        FROM s
+        CROSS JOIN LATERAL (SELECT lane, cause, due, depth FROM run WHERE run_id = s.run_id OFFSET 0) r
+        CROSS JOIN LATERAL (
+            SELECT lane.*,
+                (removed AND s.state IN ('retrying', 'dead')) OR (stop IS NOT NULL AND s.state = 'retrying')
+                AS overruled
+            FROM lane WHERE id = r.lane AND leased AND token = s.token AND run_id = s.run_id
+                AND (NOT s.expired OR ready_at <= v_at) OFFSET 0
+        ) l
+        LEFT JOIN LATERAL (
+            (SELECT w.definition, v_at AS start_at FROM run w
+             WHERE w.lane = r.lane AND w.start_at IS NULL AND w.seq >= l.seq AND w.run_id <> s.run_id
+             ORDER BY w.seq LIMIT 1)
+            UNION ALL
+            (SELECT w.definition, w.start_at FROM run w
+             WHERE w.lane = r.lane AND w.start_at IS NOT NULL AND w.run_id <> s.run_id ORDER BY w.start_at LIMIT 1)
+            LIMIT 1
+        ) n ON l.overruled OR s.state <> 'retrying'
+    ), u AS (
+        UPDATE lane SET
+            leased = false,
+            settled_token = k.token,
+            settled_by = k.node,
+            last_success_at = CASE WHEN k.state = 'succeeded' THEN v_at ELSE last_success_at END,
+            last_failure_at = CASE WHEN k.state <> 'succeeded' AND k.outcome <> 'cancelled' THEN v_at
+                                   ELSE last_failure_at END,
+            run_id = CASE WHEN k.retries THEN lane.run_id END,
+            attempt = CASE WHEN k.retries THEN lane.attempt ELSE 0 END,
+            first_started_at = CASE WHEN k.retries THEN lane.first_started_at END,
+            earlier = CASE WHEN k.retries THEN coalesce(lane.earlier, '[]') || jsonb_build_array(jsonb_build_array(
+                lane.attempt, lane.started_at, v_at, k.outcome, k.error, lane.node_id, k.token)) END,
+            error = CASE WHEN k.retries THEN k.error END,
+            retry_at = CASE WHEN k.retries THEN v_at + k.wait END,
+            started_at = NULL, node_id = NULL, stop = NULL, stop_by = NULL, removed = false,
+            unfinished = CASE WHEN k.retries THEN unfinished ELSE unfinished - 1 END,
+            kept = CASE WHEN k.retries OR (k.state = 'dead' AND NOT k.overruled) THEN lane.kept
+                        WHEN p_keep IS NULL THEN lane.kept + 1
+                        ELSE least(lane.kept + 1, greatest(p_keep, lane.kept)) END,
+            definition = CASE WHEN k.retries THEN lane.definition ELSE coalesce(k.next_definition, lane.definition) END,
+            band = CASE WHEN k.retries OR coalesce(k.next_definition = lane.definition, true) THEN lane.band
+                        ELSE _band(lane.queue, lane.priority, k.next_definition) END,
+            place = CASE WHEN k.retries OR coalesce(k.next_definition = lane.definition, true) THEN lane.band
+                         ELSE _band(lane.queue, lane.priority, k.next_definition) END,
+            ready_at = CASE WHEN NOT is_open THEN NULL WHEN k.retries THEN v_at + k.wait
+                            ELSE greatest(k.next_start, CASE WHEN k.next_start IS NOT NULL THEN v_at END) END
+        FROM k WHERE lane.id = k.lane
+        RETURNING k.*
+    ), d AS (
+        DELETE FROM run USING u WHERE run.run_id = u.run_id AND NOT u.retries
+        RETURNING run.*, u.token, u.state, u.outcome, u.error, u.reason, u.records, u.attempt, u.started_at,
+            u.first_started_at, u.earlier, u.node_id, u.stop, u.stop_by, u.overruled
+    ), h AS (
+        INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
+            covers_to, replay_of, ended_by, token, records, missed_count, attempt, state, cause, handler, event_id,
+            outcome, node_id, error, reason, earlier)
+        SELECT d.run_id, d.lane, d.seq, d.queued_at, d.started_at, d.first_started_at, v_at, d.due, d.covers_from,
+            d.covers_to, d.replay_of, d.stop_by, d.token, d.records, d.missed_count, d.attempt,
+            CASE WHEN d.overruled THEN 'cancelled' ELSE d.state END, d.cause,
+            (SELECT handler FROM definition WHERE id = d.definition), d.event_id, d.outcome, d.node_id, d.error,
+            CASE WHEN d.overruled THEN coalesce(d.stop, 'unscheduled') ELSE d.reason END, d.earlier
+        FROM d WHERE d.overruled OR d.state <> 'dead'
+    ), e AS (
+        INSERT INTO letter (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
+            covers_to, replay_of, ended_by, token, records, missed_count, attempt, state, cause, handler, event_id,
+            outcome, node_id, error, reason, earlier, scope_id, depth, event, payload)
+        SELECT d.run_id, d.lane, d.seq, d.queued_at, d.started_at, d.first_started_at, v_at, d.due, d.covers_from,
+            d.covers_to, d.replay_of, d.stop_by, d.token, d.records, d.missed_count, d.attempt, d.state, d.cause,
+            f.handler, d.event_id, d.outcome, d.node_id, d.error, d.reason, d.earlier,
+            (SELECT scope_id FROM job WHERE lane = d.lane), d.depth, d.event, coalesce(d.payload, f.payload)
+        FROM d CROSS JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = d.definition OFFSET 0) f
+        WHERE d.state = 'dead' AND NOT d.overruled
+    ), o AS (
+        INSERT INTO outbox (lane, definition, at, run_id, due, started_at, next_attempt_at, records, attempt, depth,
+            kind, cause, error)
+        SELECT u.lane, u.definition, v_at, u.run_id, u.due, u.started_at, CASE WHEN u.retries THEN v_at + u.wait END,
+            u.records, u.attempt, u.depth + 1, f.kind, u.cause, u.error
+        FROM u CROSS JOIN (VALUES (1, 'JobSucceeded'), (2, 'JobFailed'), (4, 'JobDeadLettered')) f(bit, kind)
+        WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
+        ORDER BY u.number, f.bit
+    )
+    SELECT array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.kept >= p_keep AND NOT u.retries
+        AND (u.overruled OR u.state <> 'dead'))
+    INTO v_stored, v_crowded FROM u;
+    IF v_crowded IS NOT NULL THEN
+        DELETE FROM history WHERE run_id = ANY (ARRAY(
+            SELECT x.run_id FROM unnest(v_crowded) c(lane) CROSS JOIN LATERAL (
+                SELECT run_id FROM history WHERE lane = c.lane ORDER BY seq LIMIT 1) x));
+    END IF;
+    IF coalesce(cardinality(v_stored), 0) < cardinality(s_runs) THEN
+        RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer,
+            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean
+        FROM generate_subscripts(s_runs, 1) i WHERE i <> ALL (coalesce(v_stored, '{}'));
+    END IF;
+END $$;
+
+CREATE FUNCTION _claim(
+    p_now timestamptz, c_node text, c_number bigint, c_handlers text[], c_limit integer, c_lease interval,
+    c_queues text[], c_slots integer[]
+) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz;
+    v_tells boolean := _tells();
+    v_left integer := c_limit;
+    v_room integer;
+    v_slots integer[] := c_slots;
+    v_picked bigint[];
+    v_found integer;
+    v_lane bigint;
+    b record;
+BEGIN
+    IF EXISTS (SELECT FROM arrival) THEN
+        PERFORM _drain(p_now);
+    END IF;
+    v_at := coalesce(p_now, clock_timestamp());
+    IF c_number <> 0 AND _is_repeat(c_node, c_number) THEN
+        RETURN QUERY SELECT * FROM _leased_claims(1, v_at, c_handlers) c
+            WHERE c.node_id = c_node AND c.number = c_number;
+        v_left := 0;
+    END IF;
+    IF v_left > 0 THEN
+        FOR b IN
+            SELECT band.*, handler <> ALL (c_handlers) AS is_missing FROM band
+            CROSS JOIN LATERAL (
+                SELECT ready_at FROM lane WHERE place = band.id AND ready_at <= v_at ORDER BY ready_at LIMIT 1) oldest
+            WHERE (c_queues IS NULL OR queue = ANY (c_queues)) AND (handler = ANY (c_handlers) OR NOT EXISTS (
+                SELECT FROM node n WHERE n.seen_at + n.lease > v_at AND band.handler = ANY (n.handlers)))
+            ORDER BY priority DESC, oldest.ready_at
+        LOOP
+            v_room := least(v_left, CASE WHEN c_queues IS NOT NULL
+                                         THEN v_slots[array_position(c_queues, b.queue)] END);
+            CONTINUE WHEN v_room <= 0;
+            v_picked := ARRAY(
+                SELECT id FROM lane WHERE place = b.id AND ready_at <= v_at
+                ORDER BY ready_at LIMIT v_room FOR UPDATE SKIP LOCKED);
+            v_at := coalesce(p_now, clock_timestamp());
+            RETURN QUERY SELECT * FROM _hand_over(v_picked, b.id, b.queue, b.is_missing, v_tells, v_at, c_node,
+                c_number, c_lease);
+            GET DIAGNOSTICS v_found = ROW_COUNT;
+            IF v_found < cardinality(v_picked) THEN  -- a lane whose head has changed: put it where it belongs
+                FOR v_lane IN SELECT id FROM lane WHERE id = ANY (v_picked) AND NOT leased LOOP
+                    PERFORM _refresh(v_lane, v_at);
+                END LOOP;
+            END IF;
+            v_left := v_left - v_found;
+            IF c_queues IS NOT NULL THEN
+                v_slots[array_position(c_queues, b.queue)] := v_room - v_found;
+            END IF;
+            EXIT WHEN v_left <= 0;
+        END LOOP;
+    END IF;
+    RETURN QUERY SELECT * FROM _leased_claims(2, v_at, c_handlers) c WHERE c.lease_until <= v_at LIMIT 100;
+    RETURN QUERY SELECT 0, 0, v_at, (
+            SELECT min(x.ready_at) FROM (SELECT 0 AS id UNION ALL SELECT id FROM band) p CROSS JOIN LATERAL (
+                SELECT ready_at FROM lane WHERE place = p.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
+        NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL,
+        NULL::integer, NULL, NULL, NULL::boolean;
+END $$;
+
+-- Whether this node made this request already; remembers it if not.
+CREATE FUNCTION _is_repeat(p_node text, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE node SET number = p_number WHERE node_id = p_node AND number <> p_number;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO node (node_id, number) VALUES (p_node, p_number) ON CONFLICT DO NOTHING;
+    RETURN NOT FOUND;
+END $$;
+
+-- Lease the heads of the picked lanes. The lanes are locked; this statement sees what was committed before that.
+CREATE FUNCTION _hand_over(
+    p_picked bigint[], p_band integer, p_queue text, p_is_missing boolean, p_tells boolean, p_at timestamptz,
+    p_node text, p_number bigint, p_lease interval
+) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    WITH c AS MATERIALIZED (
+        SELECT h.* FROM unnest(p_picked) p(id)
+        CROSS JOIN LATERAL (
+            SELECT id, seq, run_id, definition FROM lane
+            WHERE lane.id = p.id AND NOT leased AND is_open AND place = p_band AND ready_at <= p_at OFFSET 0) l
+        CROSS JOIN LATERAL (
+            SELECT * FROM run r WHERE r.run_id = l.run_id
+            UNION ALL
+            (SELECT * FROM run r WHERE l.run_id IS NULL AND r.lane = l.id AND r.start_at IS NULL AND r.seq >= l.seq
+             ORDER BY r.seq LIMIT 1)
+            UNION ALL
+            (SELECT * FROM run r WHERE l.run_id IS NULL AND r.lane = l.id AND r.start_at <= p_at ORDER BY r.seq LIMIT 1)
+            ORDER BY seq LIMIT 1
+        ) h
+        WHERE h.definition = l.definition OR (SELECT d.handler FROM definition d WHERE d.id = h.definition)
+            = (SELECT handler FROM band WHERE id = p_band)
+    ), u AS (
+        UPDATE lane SET
+            token = lane.token + 1, attempt = lane.attempt + 1, leased = true, place = 0, ready_at = p_at + p_lease,
+            run_id = c.run_id, seq = c.seq, definition = c.definition, node_id = p_node, claim_number = p_number,
+            started_at = p_at, first_started_at = coalesce(lane.first_started_at, p_at), retry_at = NULL,
+            last_attempt_at = p_at
+        FROM c WHERE lane.id = c.lane
+        RETURNING lane.id, lane.attempt, lane.token, lane.first_started_at, c.run_id, c.definition, c.payload, c.cause,
+            c.due, c.event, c.depth
+    ), o AS (
+        INSERT INTO outbox (lane, definition, at, run_id, due, started_at, attempt, depth, kind, cause)
+        SELECT u.id, u.definition, p_at, u.run_id, u.due, p_at, u.attempt, u.depth + 1, 'JobTriggered', u.cause
+        FROM u WHERE p_tells
+    )
+    SELECT 1, p_number::integer, p_at, NULL::timestamptz, u.run_id, u.definition, u.payload, u.cause, u.attempt,
+        u.token, p_at, u.first_started_at, p_at + p_lease, u.due, u.event, u.depth, p_queue, p_node, p_is_missing
+    FROM u;
+END $$;
+
+-- Leases that are held, by the end they have; `number` is that of the claim.
+CREATE FUNCTION _leased_claims(p_what integer, p_at timestamptz, p_handlers text[]) RETURNS SETOF exchanged
+LANGUAGE sql STABLE AS $$
+    SELECT p_what, l.claim_number::integer, p_at, NULL::timestamptz, l.run_id, l.definition, r.payload, r.cause,
+        l.attempt, l.token, l.started_at, l.first_started_at, l.ready_at, r.due, r.event, r.depth, l.queue, l.node_id,
+        d.handler <> ALL (p_handlers)
+    FROM lane l JOIN run r ON r.run_id = l.run_id JOIN definition d ON d.id = l.definition
+    WHERE l.place = 0 AND l.ready_at IS NOT NULL ORDER BY l.ready_at
+$$;
+
+-- Settlements refused because their run is gone: whether the same node settled it with the same token before.
+CREATE FUNCTION settled_before(p_scopes text[], p_jobs text[], p_tokens bigint[], p_nodes text[])
+RETURNS SETOF boolean LANGUAGE sql STABLE AS $$
+    SELECT coalesce((
+        SELECT l.settled_token = i.token AND l.settled_by = i.node FROM job j JOIN lane l ON l.id = j.lane
+        WHERE j.scope_id = i.scope AND j.job_id = i.job), false)
+    FROM unnest(p_scopes, p_jobs, p_tokens, p_nodes) WITH ORDINALITY i(scope, job, token, node, n) ORDER BY i.n
+$$;
+
+-- what: 0 the store's time, 1 lost (number), 2 asked to stop (number, reason), 3 held but not listed.
+CREATE FUNCTION renew(
+    p_now timestamptz, p_node text, p_handlers text[], p_slots integer, p_running integer, p_host text, p_pid integer,
+    p_lease interval, p_started timestamptz, p_runs uuid[], p_tokens bigint[], p_leases interval[]
+) RETURNS TABLE (what integer, number integer, at timestamptz, reason text, scope_id text, job_id text, run_id uuid,
+    token bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_at timestamptz;
+BEGIN
+    PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (p_runs))) ORDER BY id FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());
+    INSERT INTO node AS n (node_id, handlers, slots, running, host, pid, lease, started_at, seen_at)
+    VALUES (p_node, p_handlers, p_slots, p_running, p_host, p_pid, p_lease, p_started, v_at)
+    ON CONFLICT (node_id) DO UPDATE SET handlers = excluded.handlers, slots = excluded.slots,
+        running = excluded.running, host = excluded.host, pid = excluded.pid, lease = excluded.lease,
+        started_at = excluded.started_at, seen_at = excluded.seen_at;
+    RETURN QUERY
+    WITH i AS MATERIALIZED (
+        SELECT i.*, r.lane FROM unnest(p_runs, p_tokens, p_leases) WITH ORDINALITY i(run_id, token, lease, n)
+        LEFT JOIN LATERAL (SELECT lane FROM run WHERE run_id = i.run_id OFFSET 0) r ON true
+    ), u AS (
+        UPDATE lane SET ready_at = greatest(ready_at, v_at + i.lease) FROM i
+        WHERE lane.id = i.lane AND leased AND lane.token = i.token AND lane.run_id = i.run_id AND node_id = p_node
+        RETURNING i.n, lane.stop
+    )
+    SELECT CASE WHEN u.n IS NULL THEN 1 ELSE 2 END, i.n::integer, v_at, u.stop, NULL, NULL, NULL::uuid, NULL::bigint
+    FROM i LEFT JOIN u ON u.n = i.n WHERE u.n IS NULL OR u.stop IS NOT NULL;
+    RETURN QUERY
+    SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, l.run_id, l.token FROM lane l JOIN job j ON j.lane = l.id
+    WHERE l.place = 0 AND l.ready_at IS NOT NULL AND l.node_id = p_node
+        AND NOT EXISTS (SELECT FROM unnest(p_runs, p_tokens) i(run_id, token)
+                        WHERE i.run_id = l.run_id AND i.token = l.token);
+    RETURN QUERY SELECT 0, 0, v_at, NULL, NULL, NULL, NULL::uuid, NULL::bigint;
+END $$;
+
+CREATE FUNCTION hand_back(p_now timestamptz, p_tag text, p_runs uuid[], p_tokens bigint[], p_leaving text)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz;
+    l lane;
+BEGIN
+    PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (p_runs))) ORDER BY id FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());
+    FOR l IN
+        SELECT lane.* FROM unnest(p_runs, p_tokens) i(run_id, token) JOIN run r ON r.run_id = i.run_id
+        JOIN lane ON lane.id = r.lane AND lane.leased AND lane.run_id = i.run_id AND lane.token = i.token
+    LOOP
+        UPDATE lane SET leased = false, attempt = attempt - 1, started_at = NULL, node_id = NULL, ready_at = NULL,
+            first_started_at = CASE WHEN earlier IS NOT NULL THEN first_started_at END,
+            retry_at = CASE WHEN earlier IS NOT NULL THEN v_at END,
+            -- A run that never really started goes back to the front of the queue.
+            run_id = CASE WHEN earlier IS NOT NULL OR removed OR stop IS NOT NULL THEN run_id END
+        WHERE id = l.id;
+        IF l.removed OR l.stop IS NOT NULL THEN
+            PERFORM _cancel(l.id, ARRAY[l.run_id], coalesce(l.stop, 'unscheduled'), l.stop_by, v_at);
+        END IF;
+        PERFORM _refresh(l.id, v_at);
+    END LOOP;
+    DELETE FROM node WHERE node_id = p_leaving;
+    PERFORM _announce(p_tag);
+END $$;
+
+CREATE FUNCTION cancel(p_now timestamptz, p_tag text, p_run uuid, p_scope text, p_reason text, p_request uuid)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz;
+    v_lane bigint;
+    l lane;
+BEGIN
+    SELECT r.lane INTO v_lane FROM (
+        SELECT lane FROM run WHERE run_id = p_run UNION ALL SELECT lane FROM arrival WHERE run_id = p_run) r
+    JOIN job j ON j.lane = r.lane AND j.scope_id = p_scope;
+    PERFORM FROM lane WHERE id = v_lane FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());
+    PERFORM _drain_lane(v_lane, v_at);
+    IF NOT EXISTS (SELECT FROM run WHERE run_id = p_run AND lane = v_lane) THEN
+        RETURN EXISTS (SELECT FROM history h JOIN job j ON j.lane = h.lane AND j.scope_id = p_scope
+                       WHERE h.run_id = p_run AND h.ended_by = p_request)
+            OR EXISTS (SELECT FROM letter WHERE run_id = p_run AND scope_id = p_scope AND ended_by = p_request);
+    END IF;
+    SELECT * INTO l FROM lane WHERE id = v_lane;
+    IF l.leased AND l.run_id = p_run THEN
+        UPDATE lane SET stop = coalesce(stop, p_reason), stop_by = p_request WHERE id = v_lane;
+        RETURN true;
+    END IF;
+    PERFORM _cancel(v_lane, ARRAY[p_run], p_reason, p_request, v_at);
+    PERFORM _refresh(v_lane, v_at);
+    PERFORM _announce(p_tag);
+    RETURN true;
+END $$;

@@ -1,0 +1,106 @@
+-- Runs as people read them: four sources with the same columns, so that a page is a union of pages.
+
+CREATE VIEW unfinished_run AS
+SELECT r.run_id, r.lane, r.seq, j.scope_id, j.job_id, d.handler,
+    CASE WHEN l.run_id IS DISTINCT FROM r.run_id THEN 'queued' WHEN l.leased THEN 'running' ELSE 'retrying' END AS state,
+    r.cause, r.due, r.event_id, r.replay_of, r.covers_from, r.covers_to, r.missed_count, r.queued_at,
+    a.first_started_at, a.started_at, NULL::timestamptz AS ended_at,
+    CASE WHEN a.id IS NULL THEN r.start_at ELSE a.retry_at END AS next_attempt_at,
+    coalesce(a.attempt, 0) AS attempt, NULL::text AS outcome, a.error, NULL::text AS reason, NULL::bigint AS records,
+    a.node_id, a.token, a.earlier, r.start_at IS NOT NULL AS is_delayed
+FROM run r JOIN lane l ON l.id = r.lane JOIN job j ON j.lane = r.lane JOIN definition d ON d.id = r.definition
+LEFT JOIN lane a ON a.id = r.lane AND a.run_id = r.run_id;
+
+-- In a transaction of the application that has committed, not yet in their lanes.
+CREATE VIEW arriving_run AS
+SELECT r.run_id, r.lane, 4611686018427387904 + r.id AS seq, j.scope_id, j.job_id, d.handler, 'queued' AS state, r.cause,
+    NULL::timestamptz AS due, NULL::text AS event_id, NULL::uuid AS replay_of, NULL::timestamptz AS covers_from,
+    NULL::timestamptz AS covers_to, 0 AS missed_count, r.queued_at, NULL::timestamptz AS first_started_at,
+    NULL::timestamptz AS started_at, NULL::timestamptz AS ended_at, r.start_at AS next_attempt_at, 0 AS attempt,
+    NULL::text AS outcome, NULL::text AS error, NULL::text AS reason, NULL::bigint AS records, NULL::text AS node_id,
+    NULL::bigint AS token, NULL::jsonb AS earlier, r.start_at IS NOT NULL AS is_delayed
+FROM arrival r JOIN job j ON j.lane = r.lane JOIN definition d ON d.id = r.definition;
+
+CREATE VIEW finished_run AS
+SELECT h.run_id, h.lane, h.seq, j.scope_id, j.job_id, h.handler, h.state, h.cause, h.due, h.event_id, h.replay_of,
+    h.covers_from, h.covers_to, h.missed_count, h.queued_at, h.first_started_at, h.started_at, h.ended_at,
+    NULL::timestamptz AS next_attempt_at, h.attempt, h.outcome, h.error, h.reason, h.records, h.node_id, h.token,
+    h.earlier, false AS is_delayed
+FROM history h JOIN job j ON j.lane = h.lane;
+
+CREATE VIEW dead_run AS
+SELECT h.run_id, h.lane, h.seq, h.scope_id, j.job_id, h.handler, h.state, h.cause, h.due, h.event_id, h.replay_of,
+    h.covers_from, h.covers_to, h.missed_count, h.queued_at, h.first_started_at, h.started_at, h.ended_at,
+    NULL::timestamptz AS next_attempt_at, h.attempt, h.outcome, h.error, h.reason, h.records, h.node_id, h.token,
+    h.earlier, false AS is_delayed
+FROM letter h JOIN job j ON j.lane = h.lane;
+
+CREATE FUNCTION one_run(p_scope text, p_run uuid) RETURNS SETOF finished_run LANGUAGE sql STABLE AS $$
+    SELECT * FROM unfinished_run WHERE run_id = p_run AND scope_id = p_scope
+    UNION ALL SELECT * FROM finished_run WHERE run_id = p_run AND scope_id = p_scope
+    UNION ALL SELECT * FROM dead_run WHERE run_id = p_run AND scope_id = p_scope
+    UNION ALL SELECT * FROM arriving_run WHERE run_id = p_run AND scope_id = p_scope
+$$;
+
+-- Newest first by trigger order (HIST-1). Each source gives its own newest, by its own index.
+CREATE FUNCTION history_page(p_scope text, p_job text, p_limit integer) RETURNS SETOF finished_run
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_lane bigint := (SELECT lane FROM job WHERE scope_id = p_scope AND job_id = p_job);
+BEGIN
+    RETURN QUERY
+    SELECT * FROM (
+        (SELECT * FROM unfinished_run r WHERE r.run_id = ANY (ARRAY(
+            SELECT w.run_id FROM run w WHERE w.lane = v_lane AND w.start_at IS NULL ORDER BY w.seq DESC LIMIT p_limit)))
+        UNION ALL
+        (SELECT * FROM unfinished_run r WHERE r.run_id = ANY (ARRAY(
+            SELECT w.run_id FROM run w WHERE w.lane = v_lane AND w.start_at IS NOT NULL
+            ORDER BY w.seq DESC LIMIT p_limit)))
+        UNION ALL (SELECT * FROM finished_run WHERE lane = v_lane ORDER BY seq DESC LIMIT p_limit)
+        UNION ALL (SELECT * FROM dead_run WHERE lane = v_lane ORDER BY seq DESC LIMIT p_limit)
+        UNION ALL (SELECT * FROM arriving_run WHERE lane = v_lane ORDER BY seq DESC LIMIT p_limit)
+    ) x ORDER BY x.seq DESC LIMIT p_limit;
+END $$;
+
+-- Oldest first; `after` may have left the list since, its place is then known from the history.
+CREATE FUNCTION letter_page(p_scope text, p_job text, p_after uuid, p_limit integer) RETURNS SETOF finished_run
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_ended timestamptz := '-infinity';
+    v_after uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
+BEGIN
+    IF p_after IS NOT NULL THEN
+        SELECT ended_at INTO v_ended FROM one_run(p_scope, p_after);
+    END IF;
+    RETURN QUERY
+    SELECT * FROM dead_run r
+    WHERE r.scope_id = p_scope AND (r.ended_at, r.run_id) > (v_ended, v_after)
+        AND (p_job IS NULL OR r.job_id = p_job)
+    ORDER BY r.ended_at, r.run_id LIMIT p_limit;
+END $$;
+
+CREATE VIEW stored_job AS
+SELECT j.lane, j.scope_id, j.job_id, j.definition, j.revision, j.owner, j.paused, j.next_due, j.decided,
+    l.unfinished - l.leased::integer + (SELECT count(*) FROM arrival a WHERE a.lane = j.lane)::integer AS queued,
+    CASE WHEN l.leased THEN l.run_id END AS running, l.last_attempt_at, l.last_success_at, l.last_failure_at
+FROM job j JOIN lane l ON l.id = j.lane;
+
+CREATE FUNCTION census(p_now timestamptz, p_scope text)
+RETURNS TABLE (at timestamptz, jobs bigint, queued bigint, running bigint, letters bigint, aside bigint, missing text[])
+LANGUAGE sql STABLE AS $$
+    WITH t AS (SELECT coalesce(p_now, clock_timestamp()) AS at),
+    l AS (
+        SELECT count(*) FILTER (WHERE j.definition IS NOT NULL) AS jobs, coalesce(sum(lane.unfinished), 0) AS unfinished,
+            count(*) FILTER (WHERE lane.leased) AS running
+        FROM job j JOIN lane ON lane.id = j.lane WHERE p_scope IS NULL OR j.scope_id = p_scope),
+    a AS (SELECT count(*) AS arriving FROM arrival r JOIN job j ON j.lane = r.lane
+          WHERE p_scope IS NULL OR j.scope_id = p_scope)
+    SELECT t.at, l.jobs, l.unfinished - l.running + a.arriving, l.running,
+        (SELECT count(*) FROM letter WHERE p_scope IS NULL OR scope_id = p_scope),
+        (SELECT count(*) FROM set_aside),
+        ARRAY(SELECT DISTINCT d.handler FROM job j JOIN definition d ON d.id = j.definition
+              WHERE (p_scope IS NULL OR j.scope_id = p_scope) AND NOT EXISTS (
+                  SELECT FROM node n WHERE n.seen_at + n.lease > t.at AND d.handler = ANY (n.handlers))
+              ORDER BY d.handler)
+    FROM t, l, a
+$$;

@@ -1,0 +1,79 @@
+"""The statements, for one schema. `@.` stands for the schema's quoted name."""
+
+from __future__ import annotations
+
+from attrs import fields, frozen
+
+_JOB = (
+    "lane, scope_id, job_id, definition, revision, owner, paused, next_due, decided, queued, running, "
+    "last_attempt_at, last_success_at, last_failure_at"
+)
+
+
+def quoted(name: str) -> str:
+    """An identifier, whatever its characters."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _call(name: str, count: int, what: str = "*") -> str:
+    return f"SELECT {what} FROM @.{name}({', '.join(f'${number}' for number in range(1, count + 1))})"
+
+
+@frozen
+class Statements:
+    """Every statement the backend sends."""
+
+    schema: str
+    now: str = "SELECT clock_timestamp()"
+    tell_facts: str = "UPDATE @.store SET tells_facts = true WHERE NOT tells_facts"
+    announce: str = "SELECT pg_notify($1, $2)"
+    definitions: str = "SELECT id, body, payload FROM @.definition WHERE id = ANY ($1)"
+    standing: str = (
+        f"SELECT t.at, {_JOB} FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at) t "
+        "LEFT JOIN @.stored_job ON scope_id = $1 AND job_id = $2"
+    )
+    jobs: str = (
+        f"SELECT {_JOB} FROM @.stored_job WHERE scope_id = $1 AND definition IS NOT NULL "
+        "AND ($2::text IS NULL OR job_id > $2) AND ($3::text IS NULL OR owner = $3) ORDER BY job_id LIMIT $4"
+    )
+    register: str = _call("register", 21)
+    remove: str = _call("remove", 4)
+    pause: str = _call("pause", 9)
+    due: str = (
+        "SELECT t.at, (SELECT min(next_due) FROM @.job WHERE next_due > t.at) AS next_at, j.* "
+        "FROM (SELECT coalesce($1::timestamptz, statement_timestamp()) AS at) t LEFT JOIN LATERAL ("
+        "SELECT scope_id, job_id, definition, revision, next_due, paused FROM @.job "
+        "WHERE next_due <= t.at ORDER BY next_due, lane LIMIT $2) j ON true"
+    )
+    fire: str = _call("fire", 3)
+    enqueue: str = _call("enqueue", 10)
+    enqueue_keyed: str = _call("enqueue_keyed", 11)
+    arrive: str = _call("arrive", 11)
+    listening: str = _call("listening", 4)
+    notify: str = _call("notify_jobs", 16)
+    exchange: str = _call("exchange", 20)
+    settled_before: str = _call("settled_before", 4)
+    renew: str = _call("renew", 12)
+    hand_back: str = _call("hand_back", 5)
+    cancel: str = _call("cancel", 6)
+    one_run: str = _call("one_run", 2)
+    history_page: str = _call("history_page", 3)
+    letter_page: str = _call("letter_page", 4)
+    discard: str = _call("discard", 3)
+    decisions: str = (
+        "SELECT kind, first_at, last_at, count, run_id, detail FROM @.decision "
+        "WHERE lane = (SELECT lane FROM @.job WHERE scope_id = $1 AND job_id = $2) ORDER BY id DESC LIMIT $3"
+    )
+    prune: str = _call("prune", 5)
+    relay: str = _call("relay", 9)
+    census: str = _call("census", 2)
+    nodes: str = (
+        "SELECT * FROM @.node WHERE seen_at + lease > coalesce($1::timestamptz, clock_timestamp()) ORDER BY node_id"
+    )
+    lock: str = _call("hold_lock", 4)
+    bookmark: str = _call("set_bookmark", 3)
+
+    def __attrs_post_init__(self) -> None:
+        prefix = quoted(self.schema) + "."
+        for each in fields(Statements)[1:]:
+            object.__setattr__(self, each.name, getattr(self, each.name).replace("@.", prefix))

@@ -1,0 +1,84 @@
+"""Triggers on their way to the store: those that come while others are under way go together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+from rota.backend import Enqueue, Refusal
+
+Answers = list[UUID | Refusal]
+_MOST = 500
+
+
+class Triggers:
+    """One statement at a time: a commit costs as much for a hundred triggers as for one."""
+
+    def __init__(self, store: Callable[[Sequence[Enqueue]], Awaitable[Answers]]) -> None:
+        self._store = store
+        self._waiting: list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]] = []
+        self._is_busy = False
+        self._rest: asyncio.Task[None] | None = None
+
+    async def put(self, batch: Sequence[Enqueue]) -> Answers:
+        """Store a batch; its answers."""
+        if self._is_busy:
+            future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+            self._waiting.append((batch, future))
+            return await future
+        self._is_busy = True
+        try:
+            return await self._store(batch)
+        finally:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._is_busy = bool(self._waiting)
+        if self._waiting:
+            self._rest = asyncio.create_task(self._store_waiting(), name="rota triggers")
+
+    async def _store_waiting(self) -> None:
+        while group := self._next_group():
+            together = [each for batch, _ in group for each in batch]
+            try:
+                answers = await self._store(together)
+            except Exception as error:
+                for _, future in group:
+                    _refuse(future, error)
+            else:
+                _hand_out(group, answers)
+        self._is_busy = False
+        self._rest = None
+
+    def _next_group(self) -> list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]]:
+        group: list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]] = []
+        count = 0
+        while self._waiting and (not group or count + len(self._waiting[0][0]) <= _MOST):
+            group.append(self._waiting.pop(0))
+            count += len(group[-1][0])
+        return group
+
+    async def stop(self) -> None:
+        """Whoever still waits is let go with a cancellation."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting.clear()
+        self._is_busy = False
+
+
+def _refuse(future: asyncio.Future[Answers], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _hand_out(group: Sequence[tuple[Sequence[Enqueue], asyncio.Future[Answers]]], answers: Answers) -> None:
+    start = 0
+    for batch, future in group:
+        if not future.done():
+            future.set_result(answers[start : start + len(batch)])
+        start += len(batch)

@@ -1,0 +1,142 @@
+"""Wake-ups between processes: NOTIFY when work appears, LISTEN to hear of it. Hints only; nodes poll as well."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from hashlib import md5
+from time import monotonic
+from typing import Any
+
+import asyncpg
+from tenacity import wait_random_exponential
+
+from rota.errors import RotaError
+from rota.waits import seconds_after
+from rota_backends.postgres.connections import Connection, Connections
+from rota_backends.postgres.statements import Statements
+
+log = logging.getLogger("rota")
+
+WITHIN = "within"  # the tag of a trigger in the application's transaction: everybody is to look, this process too
+_GAP = 0.01  # seconds between two announcements of one process: each makes commits of the whole server wait in line
+_PULSE = 10.0  # seconds after which a silent connection is asked whether it is still there
+_ANSWERS_WITHIN = 3.0
+_REST = wait_random_exponential(multiplier=0.1, max=10)
+
+
+def channel(schema: str) -> str:
+    """One channel for each schema; names of schemas are as long as names of channels may be."""
+    return "rota_" + md5(schema.encode(), usedforsecurity=False).hexdigest()
+
+
+class Announcer:
+    """Says when to announce: at once after a while of silence, otherwise once a little later for all."""
+
+    def __init__(self, connections: Connections, statements: Statements) -> None:
+        self.own = os.urandom(6).hex()
+        self._connections = connections
+        self._statements = statements
+        self._last = 0.0
+        self._later: asyncio.Task[None] | None = None
+
+    def tag(self) -> str | None:
+        """What the next statement is to announce, if it makes work."""
+        now = monotonic()
+        if now - self._last >= _GAP:
+            self._last = now
+            return self.own
+        if self._later is None:
+            self._later = asyncio.create_task(self._send_later(), name="rota announcement")
+        return None
+
+    async def _send_later(self) -> None:
+        await asyncio.sleep(_GAP)
+        self._later = None
+        self._last = monotonic()
+        try:
+            await self._connections.fetch(self._statements.announce, channel(self._statements.schema), self.own)
+        except RotaError:
+            return  # the others poll
+
+    async def stop(self) -> None:
+        later, self._later = self._later, None
+        if later is not None:
+            later.cancel()
+            await asyncio.gather(later, return_exceptions=True)
+
+
+class Listener:
+    """Listens on a connection of its own, which it replaces whenever it does not answer."""
+
+    def __init__(self, connections: Connections, schema: str, own: str, wake: Callable[[], None]) -> None:
+        self._connections = connections
+        self._channel = channel(schema)
+        self._own = own
+        self._wake = wake
+        self._broken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether wake-ups would arrive now."""
+        return self._connection is not None and not self._connection.is_closed()
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="rota listener")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._listen()
+            except (RotaError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                failures = 0 if self._connection is not None else failures + 1
+                if failures <= 1:
+                    log.info("the connection for wake-ups broke (%s); polling until it is back", type(error).__name__)
+            finally:
+                self._hang_up()
+            await asyncio.sleep(_rest(failures))
+
+    async def _listen(self) -> None:
+        """Until the connection breaks."""
+        connection = await self._connections.connect("rota wake-ups")
+        self._broken.clear()
+        try:
+            connection.add_termination_listener(self._on_end)
+            await connection.add_listener(self._channel, self._on_message)
+            self._connection = connection
+            self._wake()  # what was announced while nobody listened
+            while True:
+                try:
+                    await asyncio.wait_for(self._broken.wait(), _PULSE)
+                except TimeoutError:
+                    await connection.fetch("SELECT 1", timeout=_ANSWERS_WITHIN)  # half-open connections show here
+                else:
+                    raise ConnectionResetError("it ended")
+        finally:
+            connection.terminate()
+
+    def _hang_up(self) -> None:
+        self._connection = None
+
+    def _on_end(self, connection: Any) -> None:
+        self._broken.set()
+
+    def _on_message(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        if payload != self._own:
+            self._wake()
+
+
+def _rest(failures: int) -> float:
+    return seconds_after(_REST, min(failures + 1, 10))

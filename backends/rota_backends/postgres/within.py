@@ -1,0 +1,56 @@
+"""A trigger inside a transaction of the application, on its own connection: asyncpg's or psycopg's (TX-1)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rota.errors import ScheduleError
+
+_TYPES = (
+    "timestamptz", "text", "text", "text", "uuid", "text", "integer", "bytea", "interval", "text", "interval",
+)  # fmt: skip
+
+
+async def call_within(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Run `arrive` in the caller's transaction; the run id and the refusal. Errors are the driver's own: what becomes
+    of the transaction is the caller's business."""
+    library = type(connection).__module__.partition(".")[0]
+    if library == "asyncpg":
+        return await _asyncpg(connection, sql, args)
+    if library == "psycopg" and hasattr(connection, "cursor"):
+        return await _psycopg(connection, sql, args)
+    raise ScheduleError("within", f"must be a connection of asyncpg or an AsyncConnection of psycopg, not {library}'s")
+
+
+async def _asyncpg(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:
+    if not connection.is_in_transaction():
+        raise _not_in_transaction()
+    row = await connection.fetchrow(sql, *args)
+    return row["run_id"], row["refusal"]
+
+
+async def _psycopg(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:
+    from psycopg import AsyncConnection
+    from psycopg.pq import TransactionStatus
+    from psycopg.rows import tuple_row
+
+    if not isinstance(connection, AsyncConnection):
+        raise ScheduleError("within", "must be an AsyncConnection: a blocking one would stop the event loop")
+    if connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+        raise _not_in_transaction()
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(_for_psycopg(sql), args)
+        row = await cursor.fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _for_psycopg(sql: str) -> bytes:
+    """Its placeholders; percent signs in a schema's name are doubled first."""
+    numbered = sql.replace("%", "%%")
+    return re.sub(r"\$(\d+)", lambda found: f"%s::{_TYPES[int(found[1]) - 1]}", numbered).encode()
+
+
+def _not_in_transaction() -> ScheduleError:
+    return ScheduleError("within", "the connection is in no transaction; leave within= out to trigger at once")

