@@ -13,6 +13,7 @@ from tenacity import wait_random_exponential
 
 from rota.calls import STORE_ERRORS
 from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
+from rota.errors import OutcomeUnknown
 from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
@@ -108,6 +109,8 @@ class Loop:
         for _ in range(_AT_ONCE):
             try:
                 return await self._turn()
+            except OutcomeUnknown:
+                self._activity.progressed()  # it may have happened, and others may have to go on from there
             except STORE_ERRORS:
                 continue
         return await self._turn()

@@ -25,17 +25,14 @@ class Ticker:
 
     async def _turn(self) -> Turn:
         due = await self._backend.due(_PAGE)
-        decided = False
-        if due.jobs:
-            firings = [plan_firing(job, due.now, new_run_id()) for job in due.jobs]
-            decided = await self._fire(firings)
-        if len(due.jobs) == _PAGE:
-            return Turn(decided, timedelta(0))
-        return Turn(decided, None if due.next_at is None else due.next_at - due.now)
+        if not due.jobs:
+            return Turn(False, None if due.next_at is None else due.next_at - due.now)
+        firings = [plan_firing(job, due.now, new_run_id()) for job in due.jobs]
+        # Decided, here or by another node: these jobs have new due times, of which `next_at` knows nothing.
+        return Turn(True, timedelta(0) if await self._decide(firings) else None)
 
-    async def _fire(self, firings: list[Firing]) -> bool:
+    async def _decide(self, firings: list[Firing]) -> bool:
         results = await self._backend.fire(firings)
         if FireResult.BLOCKED in results:
             await self._node.rescue()  # the run in the way is taken over or dead-lettered first (CRON-8)
-            return True
-        return any(result is not FireResult.STALE for result in results)
+        return any(result not in (FireResult.STALE, FireResult.BLOCKED) for result in results)
