@@ -33,6 +33,17 @@ async def succeeds(scene: Scene, node: JobScheduler, job_id: str = "job", **how:
     assert run.state is RunState.SUCCEEDED, f"a later run of {job_id!r} ended {run.state}: {run.error}"
 
 
+async def told(scene: Scene, count: int, job_id: str = "job") -> list[str]:
+    """The types of the job's lifecycle events, once there are so many: events may come late (HIST-3)."""
+
+    async def enough() -> list[str] | None:
+        types = await scene.event_types(job_id)
+        return types if len(types) >= count else None
+
+    types: list[str] = await scene.eventually(enough, within=timedelta(minutes=1))
+    return types
+
+
 def payloads(scene: Scene, job_id: str = "job") -> list[bytes]:
     """The payloads of the job's invocations, in the order in which they began."""
     return [each.payload for each in scene.journal.of(job_id)]

@@ -162,9 +162,8 @@ class AccessClauses:
             before = len(await _trail(scene))
             assert await _api(scene, node, Role.ADMIN).reveal_payload("job") == _SECRET
             trail = (await _trail(scene))[before:]
-            assert len(trail) == 1
-            assert b"eve" in trail[0]
-            assert _SECRET not in trail[0]
+            assert any(b"eve" in entry for entry in trail)
+            assert not any(_SECRET in entry for entry in trail)
 
     @clause("ACCESS-2", "what an api shows cannot be stored back as an empty payload")
     async def test_a_redacted_definition_does_not_wipe_the_payload(self, scene: Scene) -> None:

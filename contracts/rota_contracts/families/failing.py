@@ -13,7 +13,7 @@ from rota.registry import HandlerRegistry
 from rota.run import AttemptOutcome, JobRun, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual, script
-from rota_contracts.families._ways import ended, outcomes, succeeds
+from rota_contracts.families._ways import ended, outcomes, succeeds, told
 from rota_contracts.scene import Scene
 
 _DEATH = ["JobTriggered", "JobFailed", "JobDeadLettered"]
@@ -45,7 +45,7 @@ async def _fails_and_is_retried(scene: Scene, handler: str, payload: bytes = b""
         run = await ended(scene, node, run_id)
         assert run.attempts[0].outcome is AttemptOutcome.FAILED
         assert [each.attempt for each in scene.journal.of("job")][:2] == [1, 2]
-        types = await scene.event_types("job")
+        types = await told(scene, 4)
         assert types[1:4] == ["JobTriggered", "JobFailed", "JobTriggered"]
         return run
 
@@ -143,7 +143,7 @@ class FailureClauses:
             assert [letter.run_id for letter in await node.dead_letters()] == [run.run_id]
             assert run.state is RunState.DEAD
             assert "boom" in (run.error or "")
-            assert (await scene.event_types("job"))[1:] == _DEATH
+            assert (await told(scene, 4))[1:] == _DEATH
 
 
 class AtOnceClauses:
@@ -158,7 +158,7 @@ class AtOnceClauses:
             assert run.state is RunState.DEAD
             assert "never" in (run.error or "")
             assert scene.journal.count("job") == 1
-            assert (await scene.event_types("job"))[1:] == _DEATH
+            assert (await told(scene, 4))[1:] == _DEATH
 
     @clause("RETRY-3", "an undecodable payload dead-letters at once and the handler is not called")
     async def test_an_undecodable_payload_is_not_retried(self, scene: Scene) -> None:
@@ -221,7 +221,7 @@ class AtOnceClauses:
             await scene.advance(minutes=5)
             assert (run.state, run.attempt, outcomes(run)) == (RunState.DEAD, 1, [AttemptOutcome.FAILED])
             assert "nobody-has-this" in f"{run.reason} {run.error}", "the reason names the handler"
-            assert (await scene.event_types("job"))[1:] == _DEATH
+            assert (await told(scene, 4))[1:] == _DEATH
             assert [letter.run_id for letter in await node.dead_letters()] == [run_id]
 
     @clause("RETRY-4", "a node leaves runs alone whose handler only another node has", level=Level.NODES)

@@ -10,7 +10,7 @@ from rota.outcome import Succeeded
 from rota.run import AttemptOutcome, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual, script
-from rota_contracts.families._ways import LEASE, LEAVING_TAKES, PAST_LEASE, ended, outcomes, payloads
+from rota_contracts.families._ways import LEASE, LEAVING_TAKES, PAST_LEASE, ended, outcomes, payloads, told
 from rota_contracts.scene import Scene
 
 _DRAIN = 30  # seconds: the default drain_timeout
@@ -78,7 +78,7 @@ class LeavingClauses:
                 await scene.advance(seconds=LEAVING_TAKES)
                 await scene.release()
                 assert scene.journal.count("job") == 2
-                assert (await scene.event_types("job"))[1:] == ["JobTriggered", "JobSucceeded"]
+                assert (await told(scene, 3))[1:] == ["JobTriggered", "JobSucceeded"]
 
     @clause("LEASE-5", "a run handed back keeps its place before later ones", level=Level.NODES)
     async def test_a_later_run_does_not_overtake_one_handed_back(self, scene: Scene) -> None:

@@ -17,7 +17,7 @@ from rota.registry import HandlerRegistry
 from rota.run import RunState
 from rota_contracts.clause import clause
 from rota_contracts.declare import event, manual, on_event
-from rota_contracts.families._ways import ended
+from rota_contracts.families._ways import ended, told
 from rota_contracts.scene import Scene
 
 SECRET = "swordfish-4711"
@@ -90,6 +90,7 @@ class SecrecyClauses:
                 assert "password" in (runs[0].error or "")
                 assert "int" in (runs[0].error or "")
                 assert SECRET not in repr(runs)
+                await told(scene, 10)
         assert not [line for line in lines if SECRET in line]
         assert not [data for data in await scene.event_data("job") if SECRET in repr(data)]
 
@@ -98,9 +99,8 @@ class SecrecyClauses:
         async with scene.open() as node:
             await node.schedule(manual(handler="fail", payload=_PAYLOAD, retry=_ONCE))
             await ended(scene, node, await node.trigger_once("job"))
-            told = await scene.events("job")
-            assert len(told) == 4
-            assert not [each for each in told if _PAYLOAD in each.data]
+            await told(scene, 4)
+            assert not [each for each in await scene.events("job") if _PAYLOAD in each.data]
 
     @clause("OPS-3", "an error about a payload does not contain it")
     async def test_a_refusal_does_not_quote_the_payload(self, scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Faults in claims, tokens, leases and timeouts (LEASE-1 to LEASE-4, LEASE-6, RUN-3)."""
+"""Faults in claims, tokens and leases (LEASE-1 to LEASE-3, LEASE-6, RUN-3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import executor, lifecycle
+from rota import lifecycle
 from rota.backend import (
     Claim,
     ClaimRequest,
@@ -23,8 +23,6 @@ from rota.backend import (
     Settlement,
     Standing,
 )
-from rota.context import JobContext
-from rota.executor import SUCCEEDED
 from rota.held import Held
 from rota.lifecycle import Lost
 from rota.node import Node
@@ -36,9 +34,6 @@ from tests.contracts.faults.base import Fault, MakeHarness, on, replaced
 
 _A_DAY = timedelta(days=1)
 _why_final = lifecycle._why_final
-_accept = executor._accept
-_time_out = Node.time_out
-_cancel = Node.cancel
 _init = Node.__init__
 
 
@@ -190,41 +185,12 @@ class Impatient(InProcessBackend):
         return super()._settle(evolve(new, only_if_expired=False), now, keep)
 
 
-def _timeouts(wrong: Callable[[timedelta], timedelta | None]) -> MakeHarness:
-    """Claims carry another timeout than their definition."""
-
-    class Timed(InProcessBackend):
-        def _as_claim(self, lane: Lane, run: Run, handler_is_missing: bool = False) -> Claim:
-            claim = super()._as_claim(lane, run, handler_is_missing)
-            timeout = claim.definition.timeout
-            if timeout is None:
-                return claim
-            return evolve(claim, definition=evolve(claim.definition, timeout=wrong(timeout)))
-
-    return on(Timed)
-
-
 def _named_after_the_host(node: Node, *args: Any, **options: Any) -> None:
     _init(node, *args, **{**options, "node_id": socket.gethostname()})
 
 
 async def _extends_nothing(node: Node, held: Held, delta: timedelta) -> None:
     return None
-
-
-def _accepts_late(held: Held, result: Any) -> Any:
-    return SUCCEEDED if held.is_timed_out else _accept(held, result)
-
-
-def _frees_at_once(node: Node, held: Held) -> None:
-    _time_out(node, held)
-    node.give_up(held)
-
-
-def _endless_grace(node: Node, held: Held) -> None:
-    _cancel(node, held)
-    if held.grace_until is not None:
-        held.grace_until += _A_DAY.total_seconds()
 
 
 def _survives_losses(claim: Claim, outcome: Any, now: datetime) -> str | None:
@@ -290,23 +256,4 @@ FAULTS = [
     Fault("a run may be lost for ever", "LEASE-3", of(
         "LEASE-3", "a_run_that_kills_nodes_does_not_go_round_for_ever",
     ), patch=replaced(lifecycle, "_why_final", _survives_losses)),
-    Fault("timeouts are ignored", "LEASE-4", of(
-        "LEASE-4", "a_body_does_not_go_on_beyond_its_timeout",
-    ), _timeouts(lambda timeout: None)),
-    Fault("timeouts come early", "LEASE-4", of(
-        "LEASE-4", "a_body_within_its_timeout_is_not_cancelled", "the_deadline_is_not_another_instant",
-    ), _timeouts(lambda timeout: timeout / 2)),
-    Fault("what a body returns after its timeout counts", "LEASE-4", of(
-        "LEASE-4", "a_late_success_is_not_accepted",
-    ), patch=replaced(executor, "_accept", _accepts_late)),
-    Fault("a thread never hears of its timeout", "LEASE-4", of(
-        "LEASE-4", "a_thread_is_not_left_in_the_dark_about_its_timeout",
-    ), patch=replaced(JobContext, "cancelled", False)),
-    Fault("the lane is free at the timeout", "LEASE-4", of(
-        "LEASE-4", "the_next_run_does_not_start_while_the_body_cleans_up",
-        "a_stubborn_body_does_not_hold_the_lane_for_ever",
-    ), patch=replaced(Node, "time_out", _frees_at_once)),
-    Fault("cancel_grace never ends", "LEASE-4", of(
-        "LEASE-4", "a_stubborn_body_does_not_hold_the_lane_for_ever", "a_stubborn_body_does_not_keep_its_slot",
-    ), patch=replaced(Node, "cancel", _endless_grace)),
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from rota.backend import Claim, Claimed, ClaimRequest, RunQuery, Settlement
 from rota.errors import UndecodablePayload
 from rota.executor import SUCCEEDED
 from rota.held import Held
-from rota.lifecycle import Lost, Stopped, TimedOut
+from rota.lifecycle import Lost, Stopped
 from rota.outcome import Failed, Retry, Succeeded
 from rota.run import AttemptOutcome, JobRun, RunState
 from rota_backends.inprocess import InProcessBackend
@@ -284,9 +284,6 @@ FAULTS = [
     Fault("dead_letter_after counts from the trigger", "RETRY-3", of(
         "RETRY-3", "time_in_the_queue_does_not_count_for_dead_letter_after",
     ), on(FromTheTrigger)),
-    Fault("a timeout is final", "LEASE-4", of(
-        "LEASE-4", "a_timeout_is_not_the_end_of_the_run",
-    ), patch=_why(lambda claim, outcome, now: "timeout" if isinstance(outcome, TimedOut) else None)),
     Fault("a missing handler is retried", "RETRY-4", of(
         "RETRY-4", "a_missing_handler_is_not_retried",
     ), patch=all_of(replaced(node, "missing_handler", _missing), replaced(executor, "missing_handler", _missing))),
