@@ -16,8 +16,8 @@ from datetime import timedelta
 from time import monotonic
 
 from rota.backend.port import Backend
-from rota.backend.types import Claim, NodeInfo
-from rota.calls import STORE_ERRORS
+from rota.backend.types import Claim, NodeInfo, Renewal
+from rota.calls import STORE_ERRORS, Calls
 from rota.clock import current_activity
 from rota.errors import LeaseLost
 from rota.exchange import Exchange, Room
@@ -268,7 +268,7 @@ class Node:
     async def extend_lease(self, held: Held, delta: timedelta) -> None:
         """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already."""
         sent = self.clock.monotonic()
-        renewal = await self.backend.renew(self.info(), [held.lease_ref(delta)])
+        renewal: Renewal = await Calls(self.backend.patience)(self.backend.renew, self.info(), [held.lease_ref(delta)])
         if renewal.lost:
             self.lose(held)
             raise LeaseLost(f"the lease of {held.label()} belongs to another node")
