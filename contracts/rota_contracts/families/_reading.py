@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from rota.api import JobScheduler
+from rota.event import Event
 from rota.names import DEFAULT_SCOPE
 from rota.run import JobRun, JobStatus
+from rota_contracts.scene import Scene
 
 # Renewals are due at a third of the lease: with a long one, days pass without a heartbeat every ten seconds. Not too
 # long: a node learns from a renewal that it holds a run whose claim it never heard of.
@@ -35,3 +37,13 @@ async def status_of(node: JobScheduler, job_id: str = "job", *, scope_id: str = 
     status = await node.status(job_id, scope_id=scope_id)
     assert status is not None, f"there is no job {job_id!r}"
     return status
+
+
+async def told(scene: Scene, number: int, job_id: str | None = "job", *, scope_id: str = DEFAULT_SCOPE) -> list[Event]:
+    """The lifecycle events of a job as soon as there are `number`: they may come late, by a minute at most here."""
+    for _ in range(60):
+        await scene.settle()
+        if len(await scene.events(job_id, scope_id=scope_id)) >= number:
+            break
+        await scene.advance(seconds=1)
+    return await scene.events(job_id, scope_id=scope_id)

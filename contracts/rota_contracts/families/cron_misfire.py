@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from rota.capability import Capability, Precision
 from rota.cron import Misfire
 from rota.definition import JobDefinition
 from rota.run import JobRun
@@ -51,6 +52,17 @@ class CronMisfireClauses:
         noon = scene.at("12:00")
         told = [(run.due, run.covers_from, run.covers_to, run.missed_count) for run in runs]
         assert told == [(noon, noon, noon, 1)]
+
+    @clause(
+        "CRON-7",
+        "to the second, a second late is a misfire",
+        needs=Capability.SECOND_PRECISION,
+        uses=("virtual",),
+    )
+    async def test_a_second_late_is_not_an_ordinary_tick_to_the_second(self, scene: Scene) -> None:
+        hourly = cron("job", "0 0 * * * *", precision=Precision.SECOND)
+        runs = await _after_downtime(scene, hourly, "11:50:30", minutes=9, seconds=31)
+        assert [(run.due, run.missed_count) for run in runs] == [(scene.at("12:00"), 1)]
 
     @clause("CRON-7", "with SKIP an occurrence a minute late does not fire", uses=("virtual",))
     async def test_skip_does_not_fire_what_is_a_minute_late(self, scene: Scene) -> None:

@@ -149,6 +149,21 @@ class CronScheduleClauses:
             assert await dues(node) == []
             assert (await status_of(node)).next_due == scene.at("12:00", day=1)
 
+    @clause(
+        "CRON-6",
+        "a job to the second fires for the second of its registration, and for no earlier one of that minute",
+        needs=Capability.SECOND_PRECISION,
+        uses=("virtual",),
+    )
+    async def test_an_earlier_second_of_the_minute_does_not_fire(self, scene: Scene) -> None:
+        await scene.start_at("12:00:30")
+        async with scene.open() as node:
+            await node.schedule(cron("now", "30 * * * * *", precision=Precision.SECOND))
+            await node.schedule(cron("before", "10 * * * * *", precision=Precision.SECOND))
+            await scene.advance(seconds=20)
+            assert await dues(node, "now") == [scene.at("12:00:30")]
+            assert await dues(node, "before") == []
+
     @clause("CRON-6", "a replaced trigger begins in the current minute, like a new job", uses=("virtual",))
     async def test_a_replaced_trigger_fires_for_the_current_minute(self, scene: Scene) -> None:
         await scene.start_at("12:00:20")

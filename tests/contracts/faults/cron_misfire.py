@@ -11,9 +11,11 @@ from attrs import evolve
 
 from rota import planning, ticker
 from rota.backend import DueJob, Firing
+from rota.capability import Precision
 from rota.cron import Cron, Misfire
+from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
-from tests.contracts.faults.base import Fault, Patch, replaced
+from tests.contracts.faults.base import Fault, Patch, on, replaced
 
 MINUTE = timedelta(minutes=1)
 Plan = Callable[[DueJob, datetime, UUID], Firing]
@@ -126,6 +128,13 @@ FAULTS = [
         "CRON-7",
         of("CRON-7", "a_minute_late_is_not_an_ordinary_tick", "skip_does_not_fire_what_is_a_minute_late"),
         patch=replaced(planning, "unit", lambda definition: MINUTE + timedelta(microseconds=1)),
+    ),
+    Fault(
+        "seconds are allowed a minute",
+        "CRON-7",
+        of("CRON-7", "a_second_late_is_not_an_ordinary_tick_to_the_second"),
+        on(InProcessBackend, precision=Precision.SECOND),
+        replaced(planning, "unit", lambda definition: MINUTE),
     ),
     Fault(
         "a second late is a misfire",

@@ -114,6 +114,11 @@ def after_now(definition: JobDefinition, began: datetime, decided: datetime | No
     return definition.trigger.next_after(began) if isinstance(definition.trigger, Cron) else None
 
 
+def of_the_minute(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
+    """A job to the second begins with its minute."""
+    return planning.first_due(definition, began.replace(second=0), decided)
+
+
 def before_now(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
     """A new job begins with the latest occurrence before it."""
     return definition.trigger.previous_before(began) if isinstance(definition.trigger, Cron) else None
@@ -236,6 +241,13 @@ FAULTS = [
             "a_replaced_trigger_fires_for_the_current_minute",
         ),
         patch=replaced(registering, "first_due", after_now),
+    ),
+    Fault(
+        "the current minute counts where seconds do",
+        "CRON-6",
+        of("CRON-6", "an_earlier_second_of_the_minute_does_not_fire"),
+        on(InProcessBackend, precision=Precision.SECOND),
+        replaced(registering, "first_due", of_the_minute),
     ),
     Fault(
         "a new job makes up its last occurrence",
