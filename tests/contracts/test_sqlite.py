@@ -1,17 +1,28 @@
-"""The SQLite backend keeps the contract: as it is, with seconds, with a connection per node, and over a line that lies.
+"""The SQLite backend keeps the contract: as it is, to the second with a connection per node, and over a line that lies.
 
 The clauses are about what is kept, not about power cuts, so no fsync is waited for here (`synchronous="OFF"`).
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from rota.capability import Precision
+from rota.clock import Clock
 from rota_backends.sqlite import SqliteBackend
 from rota_contracts import BackendHarness, Harness, SchedulerContract
+
+
+def harness_on(folder: Path, *, precision: Precision = Precision.MINUTE, **options: object) -> Harness:
+    def make(clock: Clock | None) -> SqliteBackend:
+        backend = SqliteBackend(folder / "jobs.db", clock=clock, precision=precision, synchronous="OFF")
+        backend.patience = timedelta(seconds=0.2)  # it is counted in real time, and the outages of the clauses are not
+        return backend
+
+    return BackendHarness(make, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 class TestSqlite(SchedulerContract):
@@ -19,29 +30,15 @@ class TestSqlite(SchedulerContract):
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
-        return BackendHarness(lambda clock: SqliteBackend(tmp_path / "jobs.db", clock=clock, synchronous="OFF"))
+        return harness_on(tmp_path)
 
 
-class TestSqliteWithSeconds(SchedulerContract):
-    backend = "sqlite, to the second"
-
-    @pytest.fixture
-    def harness(self, tmp_path: Path) -> Harness:
-        return BackendHarness(
-            lambda clock: SqliteBackend(
-                tmp_path / "jobs.db", clock=clock, precision=Precision.SECOND, synchronous="OFF"
-            )
-        )
-
-
-class TestSqliteWithAConnectionPerNode(SchedulerContract):
-    backend = "sqlite, a connection per node"
+class TestSqliteToTheSecond(SchedulerContract):
+    backend = "sqlite, to the second, a connection for each node"
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
-        return BackendHarness(
-            lambda clock: SqliteBackend(tmp_path / "jobs.db", clock=clock, synchronous="OFF"), separate=True
-        )
+        return harness_on(tmp_path, precision=Precision.SECOND, separate=True)
 
 
 class TestSqliteOverALyingLine(SchedulerContract):
@@ -49,6 +46,4 @@ class TestSqliteOverALyingLine(SchedulerContract):
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
-        return BackendHarness(
-            lambda clock: SqliteBackend(tmp_path / "jobs.db", clock=clock, synchronous="OFF"), lies=20260302
-        )
+        return harness_on(tmp_path, lies=20260302)

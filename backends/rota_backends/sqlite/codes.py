@@ -37,6 +37,7 @@ OF_REGISTRATION, OF_TRIGGER, OF_EVENT = range(3)  # kinds of keys
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _new, _set = object.__new__, object.__setattr__
+_UNKNOWN = SafeUUID.unknown
 
 
 def micros(instant: datetime) -> int:
@@ -67,7 +68,7 @@ def uuid(stored: bytes) -> UUID:
     """A stored id. UUID's own constructor checks what cannot be wrong here, at three times the cost."""
     found: UUID = _new(UUID)
     _set(found, "int", int.from_bytes(stored, "big"))
-    _set(found, "is_safe", SafeUUID.unknown)
+    _set(found, "is_safe", _UNKNOWN)
     return found
 
 
