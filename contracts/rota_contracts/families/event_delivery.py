@@ -142,20 +142,20 @@ class EventDeliveryClauses:
 
     @clause("HIST-4", "a failing listener stops neither the other listeners nor the scheduler")
     async def test_a_failing_listener_does_not_stop_anybody(self, scene: Scene) -> None:
-        hooked, heard = HookedEventStore(scene.event_store), Counter[str]()
+        hooked, second, third = HookedEventStore(scene.event_store), set[str](), set[str]()
 
         async def fails(event: Event) -> None:
             raise RuntimeError(f"cannot bear {event.event_type}")
 
         hooked.subscribe(fails)
-        hooked.subscribe(lambda event: heard.update([event.event_type]))
-        hooked.subscribe(lambda event: heard.update([event.event_type]))
+        hooked.subscribe(lambda event: second.add(event.event_type))
+        hooked.subscribe(lambda event: third.add(event.event_type))
         async with scene.open(events=JobNotifyEventStore(hooked)) as node:
             await node.schedule(manual(handler="fail", retry=ONE_TRY))
             await node.schedule(manual("next"))
             await scene.run(node, "job")
             assert (await scene.run(node, "next")).state is RunState.SUCCEEDED
-            await scene.eventually(lambda: heard["JobDeadLettered"] == heard["JobSucceeded"] == 2)
+            await scene.eventually(lambda: second & third >= {"JobDeadLettered", "JobSucceeded"})
             assert len(await node.dead_letters()) == 1
 
 
