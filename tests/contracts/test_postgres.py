@@ -12,13 +12,13 @@ from tests.servers import SCHEMA, fresh_store
 
 
 def _make(clock: Clock | None) -> PostgresBackend:
-    return PostgresBackend(fresh_store(), schema=SCHEMA, clock=clock)
+    return PostgresBackend(fresh_store(), schema=SCHEMA, clock=clock, pool_size=2)
 
 
 def _again(clock: Clock | None) -> PostgresBackend:
     from tests.servers import postgres_url
 
-    return PostgresBackend(postgres_url(), schema=SCHEMA, clock=clock)
+    return PostgresBackend(postgres_url(), schema=SCHEMA, clock=clock, pool_size=2)
 
 
 class TestPostgres(SchedulerContract):

@@ -53,6 +53,7 @@ class Connections:
         self._timeout = timeout.total_seconds()
         self._pooler = pooler
         self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
         self._slots = asyncio.Semaphore(size)
 
     @property
@@ -88,6 +89,7 @@ class Connections:
     async def _once(self, call: Callable[[Connection], Awaitable[list[Row]]], *, keep: bool = True) -> list[Row]:
         async with self._slot():
             connection = self._rested() or await self.connect()
+            self._busy.add(connection)
             is_well = False
             try:
                 rows = await call(connection)
@@ -126,6 +128,7 @@ class Connections:
         return None
 
     def _give_back(self, connection: Connection, is_well: bool) -> None:
+        self._busy.discard(connection)
         if is_well and not connection.is_closed():
             self._idle.append(connection)
         else:
@@ -156,13 +159,16 @@ class Connections:
         return text
 
     async def close(self) -> None:
-        """Say good-bye; a server that does not answer is left alone."""
+        """Say good-bye; a server that does not answer is left alone, and a call still under way is cut off."""
+        for connection in self._busy:
+            connection.terminate()
         idle, self._idle = self._idle, []
         for connection in idle:
             try:
                 await connection.close(timeout=1)
             except (asyncpg.PostgresError, *_BREAKS):
                 connection.terminate()
+        await asyncio.sleep(0)  # a terminated connection lets go of its socket in the next round of the event loop
 
 
 def _secrets(dsn: str) -> Sequence[str]:
