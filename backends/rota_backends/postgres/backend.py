@@ -44,7 +44,7 @@ from rota.backend import (
     event_run_id,
 )
 from rota.capability import Capability, Precision
-from rota.clock import Clock
+from rota.clock import Clock, VirtualClock
 from rota.definition import OnEvent
 from rota.errors import ScheduleError
 from rota.run import Decision, JobRun
@@ -90,6 +90,8 @@ class PostgresBackend(Backend):
             raise ScheduleError("schema", "must be a name of 1 to 63 bytes")
         if pool_size < 1:
             raise ScheduleError("pool_size", "must be at least 1")
+        if isinstance(clock, VirtualClock):
+            self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
         self._own_clock = clock
         self._migrate = migrate
         self._schema = schema
