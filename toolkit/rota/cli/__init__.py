@@ -7,6 +7,8 @@ import click
 from rota.cli.contract import contract_command
 from rota.cli.cron import explain_command, next_command
 from rota.cli.demo import demo_command
+from rota.cli.doctor import doctor_command
+from rota.cli.run import run_command
 from rota.cli.shell import Commands
 from rota.cli.version import version_command
 
@@ -15,12 +17,14 @@ from rota.cli.version import version_command
 def main() -> None:
     """Rota: typed background jobs for asyncio.
 
-    Watch jobs at work, look at cron expressions before you schedule them, and hold a backend to the contract.
+    Run a node, watch jobs at work, look at cron expressions before you schedule them, hold a backend to the contract.
     """
 
 
 main.add_command(contract_command)
 main.add_command(demo_command)
+main.add_command(doctor_command)
 main.add_command(explain_command)
 main.add_command(next_command)
+main.add_command(run_command)
 main.add_command(version_command)

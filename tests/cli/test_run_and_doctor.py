@@ -1,0 +1,144 @@
+"""`rota run` works until it is told to stop; `rota doctor` says what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler
+from rota.cli import main
+
+APP = """
+import asyncio
+from rota import HandlerRegistry, JobContext, JobDefinition, Manual
+handlers = HandlerRegistry()
+@handlers.register("touch")
+async def touch(ctx: JobContext) -> None:
+    open("touched", "w").close()
+@handlers.register("slow")
+async def slow(ctx: JobContext) -> None:
+    open("started", "w").close()
+    await asyncio.sleep(1.5)
+    open("finished", "w").close()
+@handlers.register("endless")
+async def endless(ctx: JobContext) -> None:
+    open("started", "w").close()
+    await asyncio.sleep(3600)
+JOBS = [JobDefinition(name, name, Manual()) for name in ("touch", "slow", "endless")]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "shop_jobs.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROTA_BACKEND", raising=False)
+    yield tmp_path
+    sys.modules.pop("shop_jobs", None)
+    if str(tmp_path) in sys.path:
+        sys.path.remove(str(tmp_path))
+
+
+def node(*options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rota.cli", "run", "shop_jobs:handlers", "--jobs", "JOBS", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def until(there: Path, limit: float = 30.0) -> None:
+    deadline = time.monotonic() + limit
+    while not there.exists():
+        assert time.monotonic() < deadline, f"{there.name} never came"
+        time.sleep(0.02)
+
+
+async def trigger(job_id: str) -> None:
+    async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
+        while await client.get_schedule(job_id) is None:  # noqa: ASYNC110  another process schedules it
+            await asyncio.sleep(0.02)
+        await client.trigger_once(job_id)
+
+
+async def states(job_id: str) -> list[RunState]:
+    async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
+        return [run.state for run in await client.get_run_history(job_id)]
+
+
+def test_a_node_runs_what_another_process_triggers_and_drains_on_sigterm(folder: Path) -> None:
+    with node() as process:
+        asyncio.run(trigger("slow"))
+        until(folder / "started")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
+    assert (folder / "finished").exists()
+    assert asyncio.run(states("slow")) == [RunState.SUCCEEDED]
+    assert "gone" in output
+
+
+def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) -> None:
+    with node("--drain-timeout", "60") as process:
+        asyncio.run(trigger("endless"))
+        until(folder / "started")
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        while "draining" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert asyncio.run(states("endless")) == [RunState.QUEUED]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "nowhere:handlers"], "there is no module 'nowhere'"),
+        (["run", "shop_jobs"], "MODULE:NAME"),
+        (["run", "shop_jobs:nothing"], "has no 'nothing'"),
+        (["run", "shop_jobs:APP"], "has no 'APP'"),
+        (["run", "shop_jobs:JOBS"], "no HandlerRegistry"),
+        (["run", "shop_jobs:handlers", "--queues", "slow"], "NAME=SLOTS"),
+        (["run", "shop_jobs:handlers", "--backend", "nonsense:x"], "no backend for that scheme"),
+        (["doctor", "--backend", "nonsense:x"], "no backend for that scheme"),
+    ],
+)
+def test_wrong_use_is_explained(folder: Path, arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_healthy_store_is_fine(folder: Path) -> None:
+    result = CliRunner().invoke(main, ["doctor", "--backend", "sqlite:new.db"])
+    assert result.exit_code == 0, result.output
+    assert "everything is fine" in result.output
+    assert "store: sqlite" in result.output
+
+
+def test_stored_jobs_that_nobody_can_run_are_named(folder: Path) -> None:
+    asyncio.run(_store_a_job())
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 1
+    assert "'touch'" in result.output
+    assert CliRunner().invoke(main, ["doctor", "shop_jobs:handlers"]).exit_code == 0
+
+
+async def _store_a_job() -> None:
+    async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
+        await client.schedule(JobDefinition("touch", "touch", Manual()))
+
+
+def test_a_password_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTA_BACKEND", "nonsense://user:secret@host/db")
+    result = CliRunner().invoke(main, ["doctor"])
+    assert "secret" not in result.output
+    assert os.environ["ROTA_BACKEND"].endswith("db")

@@ -1,0 +1,87 @@
+"""`rota doctor`: what an operator looks at first."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.app import backend_option, backend_url, load_handlers
+
+if TYPE_CHECKING:
+    from rota.backend.port import Backend
+    from rota.backend.types import Census
+
+_EXTRAS = {"cli": "rich", "contracts": "pytest", "postgres": "asyncpg"}
+_TOLERATED_SKEW = timedelta(seconds=2)
+
+
+@click.command("doctor")
+@click.argument("app", metavar="[APP]", required=False)
+@backend_option
+def doctor_command(app: str | None, url: str | None) -> None:
+    """Look at versions, extras, the store, its clock, its nodes, and stored jobs nobody can run.
+
+    With APP (MODULE:NAME of a HandlerRegistry) its handlers count as there. Exit code 1 if something is wrong.
+    """
+    handlers = load_handlers(app).names() if app else frozenset[str]()
+    for line in _installed():
+        click.echo(line)
+    problems = asyncio.run(_examine(backend_url(url), handlers))
+    for problem in problems:
+        click.echo(f"problem: {problem}", err=True)
+    click.echo("everything is fine" if not problems else f"{len(problems)} problem(s)")
+    sys.exit(1 if problems else 0)
+
+
+def _installed() -> Iterator[str]:
+    from importlib.metadata import version
+
+    yield f"rota {version('rota')}, Python {platform.python_version()} on {platform.system()}"
+    for extra, module in _EXTRAS.items():
+        yield f"extra {extra}: {'installed' if find_spec(module) else 'not installed'}"
+
+
+async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
+    from rota.backends_by_url import open_backend
+    from rota.errors import OutcomeUnknown, StoreUnavailable
+
+    backend = open_backend(url)
+    try:
+        await backend.open()
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        return [f"the store of {backend.name!r} is not reachable: {error}"]
+    try:
+        census = await backend.census()
+        click.echo(f"store: {backend.name}, {census.jobs} jobs, {census.queued} queued, {census.running} running")
+        click.echo(f"nodes: {', '.join(node.node_id for node in census.nodes) or 'none alive'}")
+        return [*await _skewed(backend), *_amiss(census, handlers)]
+    finally:
+        await backend.close()
+
+
+async def _skewed(backend: Backend) -> list[str]:
+    from rota.clock import SystemClock
+
+    clock = SystemClock()
+    before = clock.now()
+    store = await backend.now()
+    skew = store - (before + (clock.now() - before) / 2)
+    click.echo(f"clock: the store is {skew.total_seconds():+.3f} s from this host")
+    return [f"the store's clock is {skew} from this host's"] if abs(skew) > _TOLERATED_SKEW else []
+
+
+def _amiss(census: Census, handlers: frozenset[str]) -> Iterator[str]:
+    missing = [name for name in census.missing_handlers if name not in handlers]
+    if missing:
+        yield f"no live node has the handler of some stored jobs: {', '.join(map(repr, missing))}"
+    if census.set_aside:
+        yield f"{census.set_aside} events could not be delivered and are set aside"
+    if census.dead_letters:
+        yield f"{census.dead_letters} dead letters wait for somebody to replay or discard them"

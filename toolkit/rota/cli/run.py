@@ -1,0 +1,84 @@
+"""`rota run`: a node, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.app import backend_option, backend_url, load_handlers, load_jobs
+
+if TYPE_CHECKING:
+    from rota.definition import JobDefinition
+    from rota.scheduler import Scheduler
+
+
+@click.command("run")
+@click.argument("app", metavar="APP")
+@backend_option
+@click.option("--jobs", "jobs_name", metavar="NAME", help="Definitions in APP's module to schedule at start.")
+@click.option("--queues", metavar="NAME=SLOTS,…", help="Slots of their own for queues: slow=4,default=16.")
+@click.option("--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Runs at once, all queues.")
+@click.option(
+    "--drain-timeout", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
+    help="How long running handlers may go on after the first SIGTERM or Ctrl-C.",
+)  # fmt: skip
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def run_command(
+    app: str,
+    url: str | None,
+    jobs_name: str | None,
+    queues: str | None,
+    concurrency: int,
+    drain_timeout: float,
+    verbose: bool,
+) -> None:
+    """Run a node for APP, which is MODULE:NAME of a HandlerRegistry (or of a function that makes one).
+
+    The first SIGTERM or Ctrl-C drains: nothing new starts, what runs may finish. The second one cancels it.
+
+    \b
+        rota run shop.jobs:handlers
+        rota run shop.jobs:handlers --jobs JOBS --backend postgresql://db/shop --queues slow=4,default=16
+    """
+    from rota.backends_by_url import open_backend
+    from rota.scheduler import Scheduler
+
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    handlers, jobs = load_handlers(app), load_jobs(app, jobs_name)
+    scheduler = Scheduler(
+        open_backend(backend_url(url)),
+        handlers,
+        queues=_parsed(queues),
+        concurrency=concurrency,
+        drain_timeout=timedelta(seconds=drain_timeout),
+    )
+    asyncio.run(_work(scheduler, jobs))
+
+
+async def _work(scheduler: Scheduler, jobs: list[JobDefinition]) -> None:
+    async with scheduler:
+        for job in jobs:
+            outcome = await scheduler.schedule(job)
+            click.echo(f"{job.job_id}: {outcome.value}")
+        click.echo(f"{scheduler.node_id} is at work; Ctrl-C drains, twice ends")
+        await scheduler.run_forever()
+        click.echo("draining; once more to end now")
+    click.echo("gone")
+
+
+def _parsed(queues: str | None) -> dict[str, int] | None:
+    if queues is None:
+        return None
+    parsed: dict[str, int] = {}
+    for part in queues.split(","):
+        name, _, slots = part.partition("=")
+        if not slots.strip().isdecimal():
+            raise click.BadParameter(f"{part!r} is not of the form NAME=SLOTS", param_hint="--queues")
+        parsed[name.strip()] = int(slots)
+    return parsed
