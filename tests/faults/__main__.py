@@ -1,0 +1,111 @@
+"""`python -m tests.faults`: real processes, real servers, real faults, and a checker that believes nobody."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from tests.faults.rows import FAULTS, QUICK
+from tests.faults.scene import Fault, Result, play
+from tests.faults.stores import PostgresStore, SqliteStore, Store
+from tests.servers import PostgresServer
+
+_SHOWN = 12  # violations of a row
+_COLUMNS = f"{'fault':34}{'store':10}{'injected':>9}{'runs':>7}{'lost':>6}{'doubled':>9}{'refused':>9}{'recovery':>10}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("--seed", type=int, default=None, help="the same plan again")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--store", choices=["sqlite", "postgres"], default=None)
+    parser.add_argument("--seconds", type=float, default=None, help="how long faults are injected in each row")
+    parser.add_argument("--quick", action="store_true", help="a few short rows, about a minute")
+    parser.add_argument("--minutes", type=float, default=None, help="all rows again and again, for so long")
+    parser.add_argument("--broken", default=None, help="a broken backend of tests/faults/broken.py (SQLite)")
+    parser.add_argument("--keep", type=Path, default=None, help="keep journals, events and logs in this folder")
+    return parser.parse_args()
+
+
+def _chosen(options: argparse.Namespace) -> list[tuple[Fault, str]]:
+    names = QUICK if options.quick and not options.only else [fault.name for fault in FAULTS]
+    stores = ["sqlite"] if options.broken else [options.store] if options.store else ["sqlite", "postgres"]
+    return [
+        (fault, store)
+        for store in stores
+        for fault in FAULTS
+        if fault.name in names and options.only in fault.name and (store in fault.stores or options.broken)
+    ]
+
+
+def _line(result: Result) -> str:
+    return (
+        f"{result.fault:34}{result.store:10}{result.injected:>9}{result.runs:>7}{result.lost:>6}{result.doubled:>9}"
+        f"{result.refused:>9}{result.recovery:>8.1f} s"
+    )
+
+
+class Suite:
+    """All rows, once or until the time is over."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._seed = options.seed if options.seed is not None else Random().randrange(1_000_000)
+        self._seconds = options.seconds or (6.0 if options.quick else 12.0)
+        self._server: PostgresServer | None = None
+        self.results: list[Result] = []
+
+    def run(self) -> int:
+        print(f"seed {self._seed}\n{_COLUMNS}", flush=True)
+        end = time.monotonic() + 60 * (self._options.minutes or 0)
+        with tempfile.TemporaryDirectory(prefix="rota-faults-") as scratch:
+            try:
+                for number, (fault, store) in enumerate(self._rows(end)):
+                    self._play(fault, store, (self._options.keep or Path(scratch)) / f"{number:03}-{store}", number)
+            finally:
+                if self._server is not None:
+                    self._server.stop()
+        return self._verdict()
+
+    def _rows(self, end: float) -> Iterator[tuple[Fault, str]]:
+        while True:
+            yield from _chosen(self._options)
+            if time.monotonic() >= end:
+                return
+
+    def _play(self, fault: Fault, store: str, folder: Path, number: int) -> None:
+        folder.mkdir(parents=True)
+        rng = Random(f"{self._seed}-{number}")
+        result = asyncio.run(play(fault, self._store(store, folder), folder, rng, self._seconds, broken=self._options.broken))
+        self.results.append(result)
+        print(_line(result), flush=True)
+        for each in result.violations[:_SHOWN]:
+            print(f"    {each}", flush=True)
+        if len(result.violations) > _SHOWN:
+            print(f"    … and {len(result.violations) - _SHOWN} more", flush=True)
+
+    def _store(self, name: str, folder: Path) -> Store:
+        if name == "sqlite":
+            return SqliteStore(folder)
+        if self._server is None:
+            self._server = PostgresServer(settings=("fsync=on",)).start()
+        return PostgresStore(self._server)
+
+    def _verdict(self) -> int:
+        wrong = sum(len(result.violations) for result in self.results)
+        injected, runs = sum(each.injected for each in self.results), sum(each.runs for each in self.results)
+        if not self.results:
+            print("no such row", file=sys.stderr)
+            return 2
+        print(f"{injected} faults, {runs} runs: " + ("every invariant holds" if not wrong else f"{wrong} violations"))
+        return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(Suite(_options()).run())

@@ -1,0 +1,129 @@
+"""Invariants of occurrences, removal, liveness and leaving: S2, S3, S9, S14, S16, S20."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from rota import AttemptOutcome, Cause, Cron
+from rota.backend import JobKey
+from rota.run import DecisionKind
+from tests.faults.evidence import Evidence, Validity
+
+_MARGIN = timedelta(seconds=3)  # an occurrence younger than this may still be undecided
+_INSTANT = timedelta(microseconds=1)
+_IN_FLIGHT = 1.0  # seconds an exchange that began before the signal may take
+_HEALTH_WITHIN = 5.5  # OPS-1 says 5; the journal is written every half second
+_DECIDED = (DecisionKind.SKIPPED, DecisionKind.MISSED, DecisionKind.PAUSED, DecisionKind.SUPERSEDED)
+
+
+def _key(validity: Validity) -> JobKey:
+    return JobKey(validity.definition.scope_id, validity.definition.job_id)
+
+
+def _occurrences(cron: Cron, since: datetime, until: datetime) -> Iterator[datetime]:
+    due = cron.next_after(since - _INSTANT)
+    while due < until:
+        yield due
+        due = cron.next_after(due)
+
+
+def _ranges(evidence: Evidence, key: JobKey) -> list[tuple[datetime, datetime, str]]:
+    """What accounts for occurrences: runs (with what they cover) and decisions."""
+    found = []
+    for run in evidence.runs.get(key, []):
+        if run.due is not None:
+            found.append((run.covers_from or run.due, run.covers_to or run.due, f"run {run.run_id}"))
+    for each in evidence.decisions.get(key, []):
+        if each.kind in _DECIDED:
+            found.append((each.first, each.last, each.kind.value))
+    return found
+
+
+def s2(evidence: Evidence) -> Iterator[str]:
+    """No occurrence is lost: each is a run, covered by one, or a recorded decision."""
+    for validity in evidence.validities:
+        cron, key = validity.definition.trigger, _key(validity)
+        if not isinstance(cron, Cron):
+            continue
+        ranges = _ranges(evidence, key)
+        until = min(validity.until, evidence.read_at - _MARGIN)
+        for due in _occurrences(cron, validity.since + timedelta(seconds=1), until):
+            if not any(first <= due <= last for first, last, _ in ranges):
+                yield f"{key.job_id}: nothing is known of the occurrence at {due.isoformat()}"
+
+
+def s3(evidence: Evidence) -> Iterator[str]:
+    """One decision per occurrence: no two runs for one instant, no overlapping ranges."""
+    for key, runs in evidence.runs.items():
+        dues = Counter(run.due for run in runs if run.cause is Cause.CRON)
+        yield from (f"{key.job_id}: {n} runs for {due}" for due, n in dues.items() if n > 1)
+        covered = sorted((first, last, what) for first, last, what in _ranges(evidence, key) if what.startswith("run"))
+        for (_, last, one), (first, _, two) in pairwise(covered):
+            if first <= last and dues.get(first, 0) < 2:
+                yield f"{key.job_id}: {one} and {two} cover the same occurrence"
+        fired = {run.due for run in runs if run.due is not None}
+        for each in evidence.decisions.get(key, []):
+            if each.kind in _DECIDED and any(each.first <= due <= each.last for due in fired):
+                yield f"{key.job_id}: an occurrence in {each.first}..{each.last} both fired and is {each.kind.value}"
+
+
+def s9(evidence: Evidence) -> Iterator[str]:
+    """After healing every run ends in time, and cron jobs go on."""
+    yield from (f"after healing, {each} did not end in time" for each in evidence.unfinished)
+    for validity in evidence.validities:
+        key = _key(validity)
+        if not isinstance(validity.definition.trigger, Cron) or validity.until < evidence.read_at:
+            continue
+        newest = max((last for _, last, _ in _ranges(evidence, key)), default=None)
+        owed = validity.definition.trigger.previous_before(evidence.read_at - _MARGIN)
+        if owed > validity.since + _MARGIN and (newest is None or newest < owed):
+            yield f"{key.job_id} has not been decided since {newest}"
+
+
+def s14(evidence: Evidence) -> Iterator[str]:
+    """A node that leaves claims nothing any more, and having left owns nothing."""
+    leaving = {entry.pid: entry for entry in evidence.journal if entry.kind == "leaving"}
+    starts = {(run.run_id, each.fencing_token): each for _, run in evidence.all_runs() for each in run.attempts}
+    for body in evidence.bodies:
+        left = leaving.get(body.pid)
+        attempt = starts.get((body.run_id, body.token))
+        if left is None or attempt is None:
+            continue
+        if attempt.started_at.timestamp() > left.wall + _IN_FLIGHT:
+            yield f"run {body.run_id} of {body.key.job_id} was claimed by a node that was leaving"
+    if evidence.excuses_lost_on_leaving:
+        return
+    gone = {entry.data["node"]: entry for entry in evidence.journal if entry.kind == "left"}
+    for _, run in evidence.all_runs():
+        for attempt in run.attempts:
+            if attempt.outcome is AttemptOutcome.LOST and attempt.node_id in gone:
+                yield f"run {run.run_id} of {run.job_id} was left behind by a node that had drained"
+
+
+def s16(evidence: Evidence) -> Iterator[str]:
+    """No claim after `unschedule` returned; no tick of a replaced expression after `schedule` returned."""
+    for key, at in evidence.removed.items():
+        for run in evidence.runs.get(key, []):
+            if any(attempt.started_at > at for attempt in run.attempts):
+                yield f"run {run.run_id} of {key.job_id} was claimed after the job was removed"
+    for validity in evidence.validities:
+        cron = validity.definition.trigger
+        if not isinstance(cron, Cron):
+            continue
+        for run in evidence.runs.get(_key(validity), []):
+            is_its_time = validity.since < run.queued_at < validity.until
+            if is_its_time and run.due is not None and not cron.matches(run.due):
+                yield f"{run.job_id}: {run.due.isoformat()} fired, which is no occurrence of {cron.expression!r}"
+
+
+def s20(evidence: Evidence) -> Iterator[str]:
+    """Nobody calls itself healthy for long while the store is away."""
+    for entry in evidence.journal:
+        if entry.kind != "health" or entry.data["status"] != "ok":
+            continue
+        asked = entry.data["asked"]
+        if any(begin + _HEALTH_WITHIN < asked and entry.at < end for begin, end in evidence.outages):
+            yield f"node {entry.pid} said that all is well while the store was away"

@@ -1,0 +1,113 @@
+"""Nodes as processes: started, stopped, killed, and asked to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from pathlib import Path
+
+from attrs import define
+
+from tests.faults.journal import Journal, read
+
+_ROOT = Path(__file__).parents[2]
+_STARTS_WITHIN = 30.0
+
+
+@define(eq=False)
+class NodeProcess:
+    """One of them."""
+
+    process: Process
+    is_stopped: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.returncode is None
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.is_alive:
+            self.process.send_signal(number)
+
+
+class Cluster:
+    """The nodes of one row. `folder` holds journal, events, ledger and logs."""
+
+    def __init__(self, folder: Path, url: str, *, broken: str | None = None) -> None:
+        self.folder = folder
+        self.url = url
+        self.nodes: list[NodeProcess] = []
+        self.journal = Journal(folder / "journal")
+        self._broken = broken
+
+    async def start(
+        self, *, point: str | None = None, nth: int = 1, skew: float = 0.0, url: str | None = None, wait: bool = True
+    ) -> NodeProcess:
+        command = [sys.executable, "-m", "tests.faults.node", str(self.folder), url or self.url, f"--skew={skew}"]
+        if self._broken is not None:
+            command.append(f"--broken={self._broken}")
+        armed = {} if point is None else {"ROTA_FAULT_POINT": point, "ROTA_FAULT_NTH": str(nth)}
+        with (self.folder / "log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=log, stderr=log, cwd=_ROOT, env={**os.environ, **armed}, start_new_session=True
+            )
+        node = NodeProcess(process)
+        self.nodes.append(node)
+        if wait:
+            await self._until_started(node)
+        return node
+
+    async def _until_started(self, node: NodeProcess) -> None:
+        end = time.monotonic() + _STARTS_WITHIN
+        while node.is_alive and time.monotonic() < end:
+            if any(each.kind == "started" and each.pid == node.process.pid for each in read(self.folder / "journal")):
+                return
+            await asyncio.sleep(0.1)
+        if node.is_alive:
+            raise TimeoutError("a node did not start")
+
+    @property
+    def alive(self) -> list[NodeProcess]:
+        return [node for node in self.nodes if node.is_alive]
+
+    async def kill(self, node: NodeProcess) -> None:
+        """kill -9, and a line in the journal once it is certainly dead."""
+        node.signal(signal.SIGKILL)
+        await node.process.wait()
+        self.journal.say("killed", pid=node.process.pid)
+
+    async def leave(self, node: NodeProcess, *, times: int = 1, between: float = 0.3) -> None:
+        """SIGTERM, perhaps twice, and wait for the end."""
+        for number in range(times):
+            node.signal(signal.SIGTERM)
+            if number + 1 < times:
+                await asyncio.sleep(between)
+        try:
+            await asyncio.wait_for(node.process.wait(), 30)
+        except TimeoutError:
+            await self.kill(node)
+            raise
+
+    async def stop(self, node: NodeProcess, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        node.signal(signal.SIGSTOP)
+        node.is_stopped = True
+        await asyncio.sleep(seconds)
+        node.signal(signal.SIGCONT)
+        node.is_stopped = False
+
+    async def wait_for_death(self, node: NodeProcess, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(node.process.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self) -> None:
+        for node in self.alive:
+            node.signal(signal.SIGCONT)
+            await self.kill(node)

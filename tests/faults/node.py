@@ -1,0 +1,110 @@
+"""A node as a process: `python -m tests.faults.node FOLDER URL`. It works until a signal, and dies where it is told to."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rota import JobNotifyEventStore, Precision, Retention, Scheduler, SystemClock
+from rota.backend import Backend
+from tests.faults.broken import BROKEN
+from tests.faults.event_store import FileEventStore
+from tests.faults.jobs import LEASE, Bodies, Ledger
+from tests.faults.journal import Journal
+from tests.faults.points import Points, arm
+
+_DRAIN = timedelta(seconds=1)
+_GRACE = timedelta(seconds=4)
+KEEP = Retention(runs=100_000)  # the checker wants to read everything
+
+
+class SkewedClock(SystemClock):
+    """A node whose clock is wrong: it must not matter, for the store's is the one that counts (TIME-1)."""
+
+    def __init__(self, skew: timedelta) -> None:
+        self._skew = skew
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._skew
+
+
+def open_backend(url: str, *, broken: str | None = None, skew: timedelta = timedelta(0)) -> Backend:
+    """The backend under test, or a deliberately broken one."""
+    if url.startswith("sqlite:"):
+        from rota_backends.sqlite import SqliteBackend
+
+        path = url.partition(":")[2]
+        if broken is not None:
+            return BROKEN[broken](path, precision=Precision.SECOND, clock=SkewedClock(skew) if skew else None)
+        return SqliteBackend(path, precision=Precision.SECOND)
+    from rota_backends.postgres import PostgresBackend
+
+    backend = PostgresBackend(url, precision=Precision.SECOND)
+    if skew:
+        backend.clock = SkewedClock(skew)
+    return backend
+
+
+async def _report_health(scheduler: Scheduler, journal: Journal) -> None:
+    while True:
+        asked = time.monotonic()
+        report = await scheduler.health()
+        journal.say("health", status=report.status.value, asked=asked)
+        await asyncio.sleep(0.5)
+
+
+def _listen_for_a_full_disk(backend: Backend) -> None:
+    """SIGUSR1: no page more; SIGUSR2: room again. SQLite keeps this limit per connection."""
+    store: Any = backend
+
+    def limit(pages: str) -> None:
+        store._store.read(lambda session: session.db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, limit, "1")  # SQLite takes it as: as many as there are
+    loop.add_signal_handler(signal.SIGUSR2, limit, "1073741823")
+
+
+async def run(folder: Path, backend: Backend) -> None:
+    journal = Journal(folder / "journal")
+    points = Points(journal)
+    arm(backend, points)
+    handlers = Bodies(journal, Ledger(folder / "ledger"), points).registry()
+    events = JobNotifyEventStore(FileEventStore(folder / "events"))
+    scheduler = Scheduler(
+        backend, handlers, events=events, concurrency=12, lease=LEASE, drain_timeout=_DRAIN, cancel_grace=_GRACE,
+        retention=KEEP, dead_letter_alarm=1_000_000,
+    )  # fmt: skip
+    async with scheduler:
+        node_id = scheduler.node_id
+        if backend.name == "sqlite":
+            _listen_for_a_full_disk(backend)
+        journal.say("started", node=node_id)
+        health = asyncio.create_task(_report_health(scheduler, journal))
+        await scheduler.run_forever()
+        journal.say("leaving", node=node_id)
+        health.cancel()
+    journal.say("left", node=node_id)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("url")
+    parser.add_argument("--skew", type=float, default=0.0)
+    parser.add_argument("--broken", choices=sorted(BROKEN), default=None)
+    options = parser.parse_args()
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(process)d %(name)s %(message)s", level=logging.INFO)
+    backend = open_backend(options.url, broken=options.broken, skew=timedelta(seconds=options.skew))
+    asyncio.run(run(options.folder, backend))
+
+
+if __name__ == "__main__":
+    main()

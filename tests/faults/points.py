@@ -1,0 +1,134 @@
+"""Named crash points: a wrapper around the calls of the port that kills the process where it is told to.
+
+`ROTA_FAULT_POINT=settle.inside.dead` names the call, the place (before, inside the transaction, after) and, where it
+matters, what the call is about; `ROTA_FAULT_NTH` which time. Inside means: every statement was carried out and the
+transaction is not committed (SQLite), or the statement was sent and its answer has not come (PostgreSQL).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Callable, Collection
+from types import ModuleType
+from typing import Any
+
+from rota.backend import Backend, Claimed
+from tests.faults.journal import Journal
+
+# The crash points of failures.md, F03, by number. What one transaction makes one step still has its point: it proves
+# that it is one.
+NAMED = {
+    1: "claim.before",
+    2: "claim.inside.work",
+    3: "claim.after.work",
+    4: "handler.before",
+    5: "handler.inside",
+    6: "settle.before.succeeded",
+    7: "settle.inside.succeeded",
+    8: "settle.after.succeeded",
+    9: "settle.inside.retrying",
+    10: "settle.after.retrying",
+    11: "settle.inside.dead",
+    12: "settle.after.dead",
+    13: "renew.inside",
+    14: "fire.inside",
+    15: "fire.inside.coalesced",
+    16: "hand_back.inside",
+    17: "prune.inside",
+    18: "relay.before.done",
+}
+_CALLS = ("claim", "settle", "renew", "fire", "hand_back", "prune", "relay")
+
+
+class Points:
+    """At most one is armed in a process."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._armed = os.environ.get("ROTA_FAULT_POINT", "")
+        self._left = int(os.environ.get("ROTA_FAULT_NTH", "1"))
+
+    def is_armed(self, call: str, place: str) -> bool:
+        return self._armed.split(".")[:2] == [call, place]
+
+    def reach(self, call: str, place: str, about: Collection[str] = ()) -> None:
+        """Die here, if this is the place and the time."""
+        if not self.is_armed(call, place):
+            return
+        wanted = self._armed.split(".")[2:]
+        if not all(each in about for each in wanted):
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self.die()
+
+    def die(self) -> None:
+        self._journal.say("dying", point=self._armed)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(backend: Backend, points: Points) -> None:
+    """Put the points around the calls of a backend object."""
+    if backend.name == "sqlite":
+        _arm_transactions(points)
+    for call in _CALLS:
+        setattr(backend, call, _around(call, getattr(backend, call), points, backend.name != "sqlite"))
+
+
+def _around(call: str, original: Callable[..., Any], points: Points, is_remote: bool) -> Callable[..., Any]:
+    async def wrapped(*args: Any, **options: Any) -> Any:
+        about = _about(call, args, options)
+        points.reach(call, "before", about)
+        if is_remote and points.is_armed(call, "inside"):
+            under_way = asyncio.ensure_future(original(*args, **options))
+            await asyncio.sleep(random.uniform(0, 0.004))
+            points.reach(call, "inside", {*about, "work"})
+            answer = await under_way
+        else:
+            answer = await original(*args, **options)
+        points.reach(call, "after", about | _brought(answer))
+        if call == "settle" and isinstance(answer[1], Claimed):
+            points.reach("claim", "after", _brought(answer[1]))
+        return answer
+
+    return wrapped
+
+
+def _about(call: str, args: tuple[Any, ...], options: dict[str, Any]) -> set[str]:
+    if call == "settle":
+        return {each.state.value for each in args[0]}
+    if call == "fire":
+        return {"coalesced" for each in args[0] if each.missed_count > 1}
+    if call == "relay":
+        return {"done"} if options.get("done") else set()
+    return set()
+
+
+def _brought(answer: object) -> set[str]:
+    return {"work"} if isinstance(answer, Claimed) and answer.claims else set()
+
+
+def _arm_transactions(points: Points) -> None:
+    """SQLite: after the last statement of the call, before the commit."""
+    from rota_backends.sqlite import history, occurrences, settling, work
+
+    places: list[tuple[ModuleType, str]] = [
+        (work, "claim"), (settling, "claim"), (settling, "settle"), (work, "renew"), (work, "hand_back"),
+        (occurrences, "fire"), (history, "prune"),
+    ]  # fmt: skip
+    for module, name in places:
+        setattr(module, name, _inside(name, getattr(module, name), points))
+
+
+def _inside(name: str, original: Callable[..., Any], points: Points) -> Callable[..., Any]:
+    def wrapped(session: Any, *args: Any) -> Any:
+        answer = original(session, *args)
+        if points.is_armed(name, "inside"):
+            session.flush()
+            points.reach(name, "inside", _about(name, args, {}) | _brought(answer))
+        return answer
+
+    return wrapped

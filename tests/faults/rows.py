@@ -1,0 +1,241 @@
+"""The faults: each function injects one kind until its row is over."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+from tests.faults.cluster import NodeProcess
+from tests.faults.points import NAMED
+from tests.faults.proxy import Mode
+from tests.faults.scene import Fault, Scene
+from tests.faults.stores import PostgresStore, SqliteStore
+
+_PAST_THE_LEASE = 4.5
+_ENOUGH = 12.0  # seconds in which an armed node reaches its point
+
+
+def _any_node(scene: Scene) -> NodeProcess:
+    return scene.rng.choice(scene.cluster.alive)
+
+
+def _sqlite(scene: Scene) -> SqliteStore:
+    assert isinstance(scene.store, SqliteStore)
+    return scene.store
+
+
+def _postgres(scene: Scene) -> PostgresStore:
+    assert isinstance(scene.store, PostgresStore)
+    return scene.store
+
+
+# --- processes ---
+
+
+async def nothing(scene: Scene) -> None:
+    """No fault at all: whatever is wrong here is wrong without excuse."""
+    scene.injected = 1
+    await asyncio.sleep(scene.seconds)
+
+
+async def kills(scene: Scene) -> None:
+    async def inject() -> None:
+        await scene.cluster.kill(_any_node(scene))
+        await scene.cluster.start()
+
+    await scene.until_end(inject, rest=(0.2, 1.5))
+
+
+async def all_killed(scene: Scene) -> None:
+    """Every node at once, for some seconds: ticks are owed, leases run out with nobody there."""
+
+    async def inject() -> None:
+        count = len(scene.cluster.alive)
+        await asyncio.gather(*[scene.cluster.kill(node) for node in scene.cluster.alive])
+        await asyncio.sleep(scene.rng.uniform(0.5, 4))
+        await asyncio.gather(*[scene.cluster.start() for _ in range(count)])
+
+    await scene.until_end(inject, rest=(2, 4))
+
+
+async def crash_points(scene: Scene) -> None:
+    """A node armed with each named point in turn, beside one healthy node."""
+    until = time.monotonic() + scene.seconds
+    points = list(NAMED.values())
+    scene.rng.shuffle(points)
+    for point in points:
+        if time.monotonic() > until and scene.seconds < 20:
+            return
+        await _crash_at(scene, point)
+
+
+async def _crash_at(scene: Scene, point: str) -> None:
+    if point.endswith("coalesced"):
+        await asyncio.gather(*[scene.cluster.kill(node) for node in scene.cluster.alive])
+        await asyncio.sleep(2.5)
+    node = await scene.cluster.start(point=point, nth=scene.rng.randint(1, 3) if "." in point[-1:] else 1, wait=False)
+    if point.startswith("hand_back"):
+        await asyncio.sleep(2.5)
+        node.signal(signal.SIGTERM)
+    if await scene.cluster.wait_for_death(node, _ENOUGH):
+        scene.injected += 1
+    else:
+        await scene.cluster.kill(node)
+    if not scene.cluster.alive:
+        await scene.cluster.start()
+
+
+async def stops(scene: Scene) -> None:
+    async def inject() -> None:
+        await scene.cluster.stop(_any_node(scene), _PAST_THE_LEASE)
+
+    await scene.until_end(inject, rest=(0.3, 1.5))
+
+
+async def terms(scene: Scene) -> None:
+    async def inject() -> None:
+        await scene.cluster.leave(_any_node(scene))
+        await scene.cluster.start()
+
+    await scene.until_end(inject, rest=(0.5, 1.5))
+
+
+async def double_terms(scene: Scene) -> None:
+    async def inject() -> None:
+        await scene.cluster.leave(_any_node(scene), times=2, between=scene.rng.uniform(0, 0.5))
+        await scene.cluster.start()
+
+    await scene.until_end(inject, rest=(0.5, 1.5))
+
+
+async def many_nodes(scene: Scene) -> None:
+    """Six nodes look at every second; three more start at once in the middle."""
+    await asyncio.sleep(scene.seconds / 2)
+    await asyncio.gather(*[scene.cluster.start() for _ in range(2)])
+    scene.injected = len(scene.cluster.alive)
+    await asyncio.sleep(scene.seconds / 2)
+
+
+async def clocks(scene: Scene) -> None:
+    scene.injected = len(scene.cluster.alive)
+    await asyncio.sleep(scene.seconds)
+
+
+# --- SQLite ---
+
+
+async def locked(scene: Scene) -> None:
+    store = _sqlite(scene)
+    await scene.until_end(lambda: store.lock(scene.rng.uniform(0.5, 4)), rest=(1, 2))
+
+
+async def disk_full(scene: Scene) -> None:
+    async def inject() -> None:
+        nodes = scene.cluster.alive
+        for node in nodes:
+            node.signal(signal.SIGUSR1)
+        await asyncio.sleep(scene.rng.uniform(1, 3))
+        for node in nodes:
+            node.signal(signal.SIGUSR2)
+
+    await scene.until_end(inject, rest=(1, 2))
+
+
+# --- PostgreSQL ---
+
+
+async def server_killed(scene: Scene) -> None:
+    store, lengths = _postgres(scene), [7.0]
+
+    async def inject() -> None:
+        await store.kill()
+        began = time.monotonic()
+        await asyncio.sleep(lengths.pop() if lengths else scene.rng.uniform(0, 3))
+        scene.evidence.outages.append((began, time.monotonic()))
+        await store.restart()
+
+    await scene.until_end(inject, rest=(2, 4))
+
+
+async def terminated(scene: Scene) -> None:
+    store = _postgres(scene)
+
+    async def inject() -> None:
+        await store.terminate()
+
+    await scene.until_end(inject, rest=(0.1, 1))
+
+
+async def resets(scene: Scene) -> None:
+    store = _postgres(scene)
+
+    async def inject() -> None:
+        store.proxy.reset()
+
+    await scene.until_end(inject, rest=(0.05, 0.5))
+
+
+async def black_holes(scene: Scene) -> None:
+    store = _postgres(scene)
+
+    async def inject() -> None:
+        store.proxy.mode = Mode.BLACK_HOLE
+        await asyncio.sleep(scene.rng.uniform(1, 7))
+        store.proxy.mode = Mode.PASS
+
+    await scene.until_end(inject, rest=(2, 4))
+
+
+async def ambiguous(scene: Scene) -> None:
+    """The statement arrives and is committed; the answer never comes."""
+    store = _postgres(scene)
+    end = time.monotonic() + scene.seconds
+    while time.monotonic() < end:
+        await asyncio.sleep(scene.rng.uniform(0.1, 0.5))
+        store.proxy.mode = Mode.SWALLOW
+        await asyncio.sleep(scene.rng.uniform(0.01, 0.08))
+        store.proxy.mode = Mode.PASS
+    scene.injected = store.proxy.swallowed
+
+
+async def conflicts(scene: Scene) -> None:
+    store = _postgres(scene)
+    await store.refuse("40001", 0.15)
+    scene.injected = 1
+    await asyncio.sleep(scene.seconds)
+    await store.refuse("40001", 0)
+
+
+async def server_disk_full(scene: Scene) -> None:
+    store = _postgres(scene)
+
+    async def inject() -> None:
+        await store.refuse("53100", 1)
+        await asyncio.sleep(scene.rng.uniform(0.5, 3))
+        await store.refuse("53100", 0)
+
+    await scene.until_end(inject, rest=(1, 3))
+
+
+FAULTS = [
+    Fault("no fault", nothing),
+    Fault("kill -9 at random", kills),
+    Fault("kill -9 of all nodes", all_killed),
+    Fault("crash points", crash_points, nodes=1),
+    Fault("SIGSTOP past the lease", stops, excuses_overlap=True),
+    Fault("SIGTERM mid-run", terms),
+    Fault("SIGTERM twice", double_terms),
+    Fault("six nodes on one second", many_nodes, nodes=4),
+    Fault("locked by an outside writer", locked, ("sqlite",), excuses_overlap=True),
+    Fault("disk full", disk_full, ("sqlite",), excuses_overlap=True),
+    Fault("server killed and restarted", server_killed, ("postgres",), excuses_overlap=True),
+    Fault("sessions terminated", terminated, ("postgres",)),
+    Fault("connections reset", resets, ("postgres",)),
+    Fault("connections black-holed", black_holes, ("postgres",), excuses_overlap=True),
+    Fault("ambiguous commits", ambiguous, ("postgres",)),
+    Fault("serialisation failures", conflicts, ("postgres",)),
+    Fault("server's disk full", server_disk_full, ("postgres",), excuses_overlap=True),
+    Fault("clocks of nodes wrong by minutes", clocks, ("postgres",), skews=(-300.0, 0.0, 300.0)),
+]
+QUICK = ("kill -9 at random", "crash points", "SIGSTOP past the lease", "server killed and restarted", "ambiguous commits")
