@@ -59,6 +59,7 @@ class Occurrences(Store):
         if firing.run_id is not None:
             result = self._fire_run(lane, firing, lane.definition, now)
         lane.decided = firing.decided
+        lane.revision += 1  # whoever read the job before must not write back its old next_due (CRON-4)
         self._agenda.plan(lane, firing.next_due)
         return result
 

@@ -26,6 +26,13 @@ class OnlyJobScheduler:
             raise AttributeError(f"a JobScheduler has no {name}")
         return getattr(self._node, name)
 
+    async def __aenter__(self) -> OnlyJobScheduler:
+        await self._node.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._node.__aexit__(*error)
+
 
 class BareHarness:
     """`open`, `advance`, `crash`, and the store's time."""

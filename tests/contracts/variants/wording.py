@@ -8,6 +8,7 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend import Settlement
+from rota.lifecycle import safe_text
 from rota.run import AttemptOutcome
 from rota_backends.inprocess import InProcessBackend
 
@@ -18,7 +19,8 @@ class OtherWords(InProcessBackend):
 
     def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         if new.outcome is AttemptOutcome.FAILED:
-            new = evolve(new, error=f"the handler failed: {new.error}", reason=new.reason and f"over: {new.reason}")
+            error = safe_text(f"the handler failed: {new.error}")
+            new = evolve(new, error=error, reason=new.reason and f"over: {new.reason}")
         return super()._settle(new, now, keep)
 
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:

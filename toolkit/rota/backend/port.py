@@ -141,6 +141,7 @@ class Backend(ABC):
     async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
         """Per item, in one step, guarded by revision and next_due: see `Firing` (CRON-4, CRON-7, CRON-8).
 
+        A decision moves the revision: a registration or a pause that read the job before it must not set next_due back.
         The lane is busy while it holds an unfinished run whose earliest start has come. Consecutive decisions of the
         same kind with the same run become one row with a range, as long as nothing fired between them (HIST-5)."""
 
