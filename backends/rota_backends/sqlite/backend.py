@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
 from uuid import UUID
@@ -86,7 +84,9 @@ class SqliteBackend(Backend):
         precision = options.pop("precision", Precision.MINUTE.value)
         synchronous = options.pop("synchronous", "FULL")
         if options:
-            raise ScheduleError("backend", f"sqlite: knows no option {min(options)!r}; there are precision, synchronous")
+            raise ScheduleError(
+                "backend", f"sqlite: knows no option {min(options)!r}; there are precision, synchronous"
+            )
         if precision not in {each.value for each in Precision}:
             raise ScheduleError("backend", "precision must be minute or second")
         return cls(path, precision=Precision(precision), synchronous=synchronous)
@@ -108,7 +108,7 @@ class SqliteBackend(Backend):
         self._opened -= 1
         if self._opened == 0 and self._thread is not None:
             thread, self._thread = self._thread, None
-            thread.stop()
+            await thread.stop()
 
     @property
     def _store(self) -> StoreThread:
@@ -120,9 +120,7 @@ class SqliteBackend(Backend):
         return self.clock.now()
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        wakes, entry = self._store.wakes, (asyncio.get_running_loop(), wake)
-        wakes.append(entry)
-        return lambda: wakes.remove(entry) if entry in wakes else None
+        return self._store.subscribe(wake)
 
     async def tell_facts(self) -> None:
         await self._store.write(outbox.tell, outbox.peek_tells)
@@ -207,7 +205,9 @@ class SqliteBackend(Backend):
     ) -> list[Fact] | None:
         asked = (node_id, done, set_aside, skip, limit, lease)
         return await self._store.write(
-            lambda session: outbox.relay(session, *asked), lambda session: outbox.peek_relay(session, *asked)
+            lambda session: outbox.relay(session, *asked),
+            lambda session: outbox.peek_relay(session, *asked),
+            can_wait=True,
         )
 
     async def census(self, scope_id: str | None = None) -> Census:
@@ -219,18 +219,14 @@ class SqliteBackend(Backend):
     async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
         if value is None:
             return await self._store.read(lambda session: nodes.read_bookmark(session, name))
-        return await self._store.write(partial(_set_bookmark, name, expected, value))
-
-
-def _set_bookmark(name: str, expected: int | None, value: int, session: nodes.Session) -> int:
-    return nodes.bookmark(session, name, expected, value)
+        return await self._store.write(lambda session: nodes.bookmark(session, name, expected, value))
 
 
 def _checked_path(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ScheduleError("path", "must be the path of a file")
     text = os.fspath(path)
-    if not isinstance(text, str) or text.startswith(":memory:") or text.startswith("file:"):
+    if not isinstance(text, str) or text.startswith((":memory:", "file:")):
         raise ScheduleError("path", "must be the path of a file; for jobs in memory there is InProcessBackend")
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))

@@ -47,6 +47,7 @@ def micros(instant: datetime) -> int:
 
 
 def micros_or_none(instant: datetime | None) -> int | None:
+    """The same, where there may be none."""
     return None if instant is None else micros(instant)
 
 
@@ -61,6 +62,7 @@ def instant(stored: int) -> datetime:
 
 
 def instant_or_none(stored: int | None) -> datetime | None:
+    """The same, where there may be none."""
     return None if stored is None else _EPOCH + timedelta(0, 0, stored)
 
 
@@ -73,6 +75,7 @@ def uuid(stored: bytes) -> UUID:
 
 
 def uuid_or_none(stored: bytes | None) -> UUID | None:
+    """The same, where there may be none."""
     return None if stored is None else uuid(stored)
 
 

@@ -63,7 +63,9 @@ def check_path(path: Path) -> None:
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):
         raise ScheduleError("path", f"{str(path)!r} cannot be written: it is read-only for this user")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ScheduleError("path", f"the folder {str(folder)!r} cannot be written: SQLite keeps its log beside the file")
+        raise ScheduleError(
+            "path", f"the folder {str(folder)!r} cannot be written: SQLite keeps its log beside the file"
+        )
 
 
 def connect(path: Path, synchronous: str, patience: float) -> sqlite3.Connection:

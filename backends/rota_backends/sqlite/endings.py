@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota_backends.sqlite.codes import CANCELLED_CODE, DEAD_CODE
+from rota_backends.sqlite.codes import CANCELLED_CODE, DELAYED
 from rota_backends.sqlite.lane import Lane
 from rota_backends.sqlite.session import Session
 
 # What a finished run takes along, and what its ending adds. Only the dead keep their payload: only they are replayed.
-_ADDED = """letter, state, attempt, first_started_at, attempts, started_at, ended_at, outcome, node, token, error, reason,
-    records, ended_by"""
+_ADDED = """letter, state, attempt, first_started_at, attempts, started_at, ended_at, outcome, node, token, error,
+    reason, records, ended_by"""
 _TAKEN = "seq, lane, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed_count"
 ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, NULL, 0, ?, ?, coalesce(first_started_at, ?), attempts, ?, ?, ?, ?, ?, ?, ?, ?, NULL
@@ -19,8 +19,8 @@ DIED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, payload, 1, ?, ?, coalesce(first_started_at, ?), attempts, ?, ?, ?, ?, ?, ?, ?, ?, NULL
     FROM rota_run WHERE seq = ?"""
 _CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
-    SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error, ?,
-    records, ? FROM rota_run WHERE seq = ?"""
+    SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error,
+    ?, records, ? FROM rota_run WHERE seq = ?"""
 GONE = "DELETE FROM rota_run WHERE seq = ?"
 
 _UNSTARTED = """SELECT seq FROM rota_run WHERE lane = ?1 AND state = 0 AND seq != ?2
@@ -42,6 +42,7 @@ def finish(session: Session, ended: list[tuple[Any, ...]], died: list[tuple[Any,
 
 
 def file_letter(session: Session, seq: int) -> None:
+    """List it until somebody replays or discards it (RETRY-5)."""
     session.db.execute(
         """INSERT INTO rota_letter SELECT j.scope_id, h.ended_at, h.seq
            FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
@@ -66,6 +67,7 @@ def unletter(session: Session, seq: int) -> None:
 
 def cancel_one(session: Session, lane: Lane, seq: int, reason: str, ended_by: bytes | None) -> None:
     """A run that holds no lease."""
+    lane.delayed -= session.one("SELECT state FROM rota_run WHERE seq = ?", (seq,)) == DELAYED
     session.db.execute(_CANCELLED, (session.now, reason, ended_by, seq))
     session.db.execute(GONE, (seq,))
     lane.unfinished -= 1
@@ -95,8 +97,6 @@ def forget_oldest(session: Session, lane: Lane, keep: int, limit: int) -> int:
 
 
 def forget(session: Session, rows: list[tuple[int, bytes]]) -> None:
+    """As if they had never been, except for keys, marks and last times."""
     session.db.executemany("DELETE FROM rota_history WHERE seq = ?", [(seq,) for seq, _ in rows])
     session.db.executemany("DELETE FROM rota_ident WHERE run_id = ?", [(run_id,) for _, run_id in rows])
-
-
-__all__ = ["DEAD_CODE", "cancel_one", "cancel_unstarted", "file_letter", "finish", "forget", "forget_oldest", "unletter"]

@@ -28,16 +28,18 @@ from rota_backends.sqlite.session import Session
 _SHARED = """{t}.seq, {t}.lane, {t}.run_id, {t}.definition, {t}.cause, {t}.queued_at, {t}.due, {t}.event, {t}.replay_of,
     {t}.covers_from, {t}.covers_to, {t}.missed_count, {t}.attempt, {t}.first_started_at, {t}.attempts, {t}.error,
     {t}.records, {t}.state"""
-_UNFINISHED = f"""SELECT {_SHARED.format(t="r")}, r.start_at, l.lease_until, l.started_at, l.node, l.token FROM rota_run r
-    JOIN rota_lane l ON l.id = r.lane"""
-_FINISHED = f"SELECT {_SHARED.format(t='h')}, h.started_at, h.ended_at, h.outcome, h.node, h.token, h.reason FROM rota_history h"
-_HEADS = "l.head = r.seq"
+_UNFINISHED = f"""SELECT {_SHARED.format(t="r")}, r.start_at, l.head, l.lease_until, l.started_at, l.node, l.token
+    FROM rota_run r JOIN rota_lane l ON l.id = r.lane"""
+_FINISHED = f"""SELECT {_SHARED.format(t="h")}, h.started_at, h.ended_at, h.outcome, h.node, h.token, h.reason
+    FROM rota_history h"""
 _SHARED_COLUMNS = 18
+_DEFINITIONS = 500  # looked at in one go
 
 Row = tuple[Any, ...]
 
 
 def runs(session: Session, query: RunQuery) -> list[JobRun]:
+    """See `RunQuery`."""
     if query.run_id is not None:
         return _one_run(session, query.run_id, query.scope_id)
     if query.dead_letters:
@@ -135,9 +137,9 @@ def _view(session: Session, row: Row, attempts: tuple[Attempt, ...], **more: Any
 
 def _unfinished(session: Session, row: Row) -> JobRun:
     seq, attempt, first, text, state = row[0], row[12], row[13], row[14], row[17]
-    start_at, lease_until, started_at, node, token = row[_SHARED_COLUMNS:]
+    start_at, head, lease_until, started_at, node, token = row[_SHARED_COLUMNS:]
     attempts = _attempts(text)
-    is_running = lease_until is not None and session.one("SELECT head FROM rota_lane WHERE id = ?", row[1:2]) == seq
+    is_running = lease_until is not None and head == seq
     if is_running:
         attempt += 1
         attempts += (Attempt(attempt, instant(started_at), None, None, None, node or "", token),)
@@ -180,6 +182,7 @@ def _finished(session: Session, row: Row) -> JobRun:
 
 
 def discard(session: Session, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
+    """Take a letter out of the list; a repeat gives the first answer."""
     row = session.db.execute(
         """SELECT h.seq, h.letter, h.ended_by, h.definition FROM rota_ident i JOIN rota_history h ON h.seq = i.seq
            WHERE i.run_id = ?""",
@@ -200,8 +203,9 @@ def prune(session: Session, request: Prune) -> int:
         _unletter_old(session, request.dead_letters, request.limit)
     forgotten = _forget_many(session, request) + _forget_old(session, request)
     forgotten += keys.forget(session, max(request.limit - forgotten, 0))
-    _forget_definitions(session, request.limit)
-    nodes.forget(session)
+    if forgotten < request.limit:
+        _forget_definitions(session)
+        nodes.forget(session)
     return forgotten
 
 
@@ -225,7 +229,7 @@ def _forget_many(session: Session, request: Prune) -> int:
 
 
 def _forget_old(session: Session, request: Prune) -> int:
-    """Runs arrive in order of their numbers, so those that ended long ago stand below one number; no index is needed."""
+    """Runs arrive in order of their numbers: what ended long ago stands below one of them, and no index is needed."""
     before = session.now - span(request.age)
     rows = session.db.execute(
         """SELECT seq, run_id, lane FROM rota_history WHERE seq < ? AND letter = 0 AND ended_at < ? ORDER BY seq
@@ -254,11 +258,16 @@ def _first_queued_since(session: Session, instant: int) -> int:
     return low
 
 
-def _forget_definitions(session: Session, limit: int) -> None:
-    """Definitions that were replaced, once nothing was queued under them that is still known."""
-    old = session.db.execute("SELECT id, job FROM rota_definition WHERE is_current = 0").fetchall()
-    unused = [(number,) for number, lane_id in old if not _is_used(session, number, lane_id)]
-    session.db.executemany("DELETE FROM rota_definition WHERE id = ?", unused[:limit])
+def _forget_definitions(session: Session) -> None:
+    """Definitions that were replaced, once nothing is known any more that was queued under them; a page at a time."""
+    page = "SELECT id, job FROM rota_definition WHERE is_current = 0 AND id > ? ORDER BY id LIMIT ?"
+    old = session.db.execute(page, (session.definitions_seen, _DEFINITIONS)).fetchall()
+    session.definitions_seen = old[-1][0] if len(old) == _DEFINITIONS else 0
+    if old:
+        told = "SELECT DISTINCT definition FROM rota_fact UNION SELECT definition FROM rota_aside"
+        used = {row[0] for row in session.db.execute(told)}
+        unused = [(each,) for each, lane_id in old if each not in used and not _is_used(session, each, lane_id)]
+        session.db.executemany("DELETE FROM rota_definition WHERE id = ?", unused)
 
 
 def _is_used(session: Session, number: int, lane_id: int) -> bool:
@@ -268,8 +277,6 @@ def _is_used(session: Session, number: int, lane_id: int) -> bool:
         ("SELECT 1 FROM rota_run WHERE lane = ? AND state = 1 AND definition = ? LIMIT 1", lane_id),
         ("SELECT 1 FROM rota_run WHERE seq = ? AND definition = ?", head),
         ("SELECT 1 FROM rota_history WHERE lane = ? AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_fact WHERE lane = ? AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_aside WHERE ? IS NOT NULL AND definition = ? LIMIT 1", lane_id),
     )
     return any(session.one(query, (where, number)) is not None for query, where in uses)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -37,14 +38,15 @@ from rota_backends.sqlite.session import Session
 
 MAX_DECISIONS = 1000
 _UNSCHEDULED = "unscheduled"
-_STORED = """SELECT j.definition, j.revision, j.owner, j.paused, j.next_due, j.decided, l.unfinished, l.lease_until, l.head,
-    l.last_attempt_at, l.last_success_at, l.last_failure_at FROM rota_job j JOIN rota_lane l ON l.id = j.id"""
+_STORED = """SELECT j.definition, j.revision, j.owner, j.paused, j.next_due, j.decided, l.unfinished, l.lease_until,
+    l.head, l.last_attempt_at, l.last_success_at, l.last_failure_at FROM rota_job j JOIN rota_lane l ON l.id = j.id"""
 
 
 # --- reading ---
 
 
 def standing(session: Session, key: JobKey) -> Standing:
+    """The job and what outlives it."""
     lane = session.lane(key)
     if lane is None:
         return Standing(session.time)
@@ -53,6 +55,7 @@ def standing(session: Session, key: JobKey) -> Standing:
 
 
 def jobs(session: Session, query: JobQuery) -> list[StoredJob]:
+    """A page in code-point order: SQLite compares the bytes of UTF-8."""
     where = "WHERE j.scope_id = ? AND j.job_id > ? AND j.definition IS NOT NULL AND (? IS NULL OR j.owner = ?)"
     rows = session.db.execute(
         f"{_STORED} {where} ORDER BY j.job_id LIMIT ?",
@@ -71,6 +74,7 @@ def _stored(session: Session, row: tuple[Any, ...]) -> StoredJob:
 
 
 def due(session: Session, limit: int) -> Due:
+    """Jobs whose instant has come, and when the next one's does."""
     rows = session.db.execute(
         "SELECT definition, revision, next_due, paused FROM rota_job WHERE next_due <= ? ORDER BY next_due LIMIT ?",
         (session.now, limit),
@@ -84,6 +88,7 @@ def due(session: Session, limit: int) -> Due:
 
 
 def decisions(session: Session, key: JobKey, limit: int) -> list[Decision]:
+    """The newest ones first."""
     lane = session.lane(key)
     if lane is None:
         return []
@@ -100,7 +105,8 @@ def decisions(session: Session, key: JobKey, limit: int) -> list[Decision]:
 # --- registering ---
 
 
-def register(session: Session, batch: list[Registration]) -> list[Registered]:
+def register(session: Session, batch: Sequence[Registration]) -> list[Registered]:
+    """Item by item."""
     return [_register(session, each) for each in batch]
 
 
@@ -168,13 +174,12 @@ def _subscribe(session: Session, lane: Lane, definition: JobDefinition) -> None:
 
 
 def remove(session: Session, key: JobKey, request_id: UUID) -> bool:
+    """What waits is cancelled, what is leased goes on (REG-4)."""
     lane = session.lane(key)
     if lane is None:
         return False
     if lane.definition is None:
-        return bool(
-            session.one("SELECT last_request FROM rota_job WHERE id = ?", (lane.id,)) == request_id.bytes
-        )
+        return bool(session.one("SELECT last_request FROM rota_job WHERE id = ?", (lane.id,)) == request_id.bytes)
     _retire(session, lane)
     session.db.execute(
         """UPDATE rota_job SET definition = NULL, next_due = NULL, owner = NULL, paused = NULL,
@@ -189,6 +194,7 @@ def remove(session: Session, key: JobKey, request_id: UUID) -> bool:
 
 
 def pause(session: Session, change: PauseChange) -> bool:
+    """Set or clear it, if the revision is still the one that was read (PAUSE-1)."""
     lane = session.lane(change.key)
     if lane is None or lane.definition is None:
         return False
@@ -229,7 +235,9 @@ def _remember(session: Session, lane: Lane, new: Decision) -> None:
             (first, last, new.count, newest[3]),
         )
     else:
-        insert = "INSERT INTO rota_decision (lane, kind, first, last, count, run_id, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        insert = (
+            "INSERT INTO rota_decision (lane, kind, first, last, count, run_id, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
         db.execute(insert, (lane.id, like[0], first, last, new.count, run_id, new.detail))
         _bound(session, lane)
     db.execute("UPDATE rota_job SET fired_since = 0 WHERE id = ?", (lane.id,))

@@ -16,6 +16,7 @@ def holder(session: Session, kind: int, lane: int, name: str) -> bytes | None:
 
 
 def take(session: Session, kind: int, lane: int, name: str, by: bytes, ttl: timedelta) -> None:
+    """For `ttl` from now."""
     row = (kind, lane, name, by, session.now + span(ttl))
     session.db.execute("INSERT OR REPLACE INTO rota_key VALUES (?, ?, ?, ?, ?)", row)
 

@@ -11,21 +11,23 @@ if TYPE_CHECKING:
 
 _HOT = (
     "rank", "queue", "handler", "ready_at", "wake_at", "head", "pinned", "lease_until", "token", "node", "number",
-    "started_at", "stop", "removed", "settled_token", "settled_node", "unfinished", "kept", "definition", "paused",
-    "last_attempt_at", "last_success_at", "last_failure_at",
+    "started_at", "stop", "removed", "settled_token", "settled_node", "unfinished", "delayed", "kept", "definition",
+    "paused", "last_attempt_at", "last_success_at", "last_failure_at",
 )  # fmt: skip
 COLUMNS = ", ".join(f"l.{name}" for name in ("id", *_HOT))
 WIDTH = len(_HOT) + 1
 BY_ID = f"SELECT {COLUMNS} FROM rota_lane l WHERE l.id = ?"
 BY_KEY = f"SELECT {COLUMNS} FROM rota_job j JOIN rota_lane l ON l.id = j.id WHERE j.scope_id = ? AND j.job_id = ?"
 UPDATE = f"UPDATE rota_lane SET {', '.join(f'{name} = ?' for name in _HOT)} WHERE id = ?"
-COUNT = "UPDATE rota_lane SET unfinished = ?, kept = ? WHERE id = ?"
+COUNT = "UPDATE rota_lane SET unfinished = ?, delayed = ?, kept = ? WHERE id = ?"
+BY_IDS = f"SELECT {COLUMNS} FROM json_each(?) e JOIN rota_lane l ON l.id = e.value"
 INSERT = """INSERT INTO rota_lane (id, rank, queue, handler, pinned, token, number, removed, settled_token, unfinished,
-    kept, paused) VALUES (?, 0, '', '', 0, 0, 0, 0, 0, 0, 0, 0)"""
+    delayed, kept, paused) VALUES (?, 0, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0)"""
 
 _FIRST_START = "SELECT min(start_at) FROM rota_run WHERE lane = ? AND state = 1"
 _PROMOTE = "UPDATE rota_run SET state = 0 WHERE lane = ? AND state = 1 AND start_at <= ?"
-_FIRST_WAITING = "SELECT seq, definition FROM rota_run WHERE lane = ? AND state = 0 ORDER BY seq LIMIT 1"
+_FIRST_WAITING = """SELECT r.lane, r.seq, r.definition FROM json_each(?) e JOIN rota_run r ON r.seq =
+    (SELECT w.seq FROM rota_run w WHERE w.lane = e.value AND w.state = 0 ORDER BY w.seq LIMIT 1)"""
 assert (WAITING, DELAYED) == (0, 1)  # as written in these statements and in their partial indexes
 
 
@@ -36,7 +38,7 @@ class Lane:
 
     def __init__(
         self,
-        id: int,  # noqa: A002
+        id: int,
         rank: int,
         queue: str,
         handler: str,
@@ -54,6 +56,7 @@ class Lane:
         settled_token: int,
         settled_node: str | None,
         unfinished: int,
+        delayed: int,
         kept: int,
         definition: int | None,
         paused: int,
@@ -79,6 +82,7 @@ class Lane:
         self.settled_token = settled_token
         self.settled_node = settled_node
         self.unfinished = unfinished
+        self.delayed = delayed
         self.kept = kept
         self.definition = definition
         self.paused = paused
@@ -92,8 +96,8 @@ class Lane:
         return (
             self.rank, self.queue, self.handler, self.ready_at, self.wake_at, self.head, self.pinned, self.lease_until,
             self.token, self.node, self.number, self.started_at, self.stop, self.removed, self.settled_token,
-            self.settled_node, self.unfinished, self.kept, self.definition, self.paused, self.last_attempt_at,
-            self.last_success_at, self.last_failure_at, self.id,
+            self.settled_node, self.unfinished, self.delayed, self.kept, self.definition, self.paused,
+            self.last_attempt_at, self.last_success_at, self.last_failure_at, self.id,
         )  # fmt: skip
 
     def free(self) -> None:
@@ -103,24 +107,33 @@ class Lane:
         self.is_changed = True
 
 
-def refresh(session: Session, lane: Lane) -> None:
-    """Find the head and say since when the lane is claimable, or when to look again."""
-    was, since = lane.head, lane.ready_at
-    lane.ready_at = lane.wake_at = None
-    lane.is_changed = True
-    if lane.lease_until is not None:
-        return
-    if lane.pinned:
-        _offer_retry(session, lane)
-        return
-    lane.head = None
-    if not lane.unfinished:
-        return
-    lane.wake_at = first_start(session, lane)
-    row = session.db.execute(_FIRST_WAITING, (lane.id,)).fetchone()
-    if row is not None:
-        lane.head = row[0]
-        offer(session, lane, row[1], since if lane.head == was else None)
+def refresh(session: Session, *lanes: Lane) -> None:
+    """Find the heads and say since when the lanes are claimable, or when to look again."""
+    waiting: dict[int, tuple[Lane, int | None, int | None]] = {}
+    for lane in lanes:
+        was, since = lane.head, lane.ready_at
+        lane.ready_at = lane.wake_at = None
+        lane.is_changed = True
+        if lane.lease_until is not None:
+            continue
+        if lane.pinned:
+            _offer_retry(session, lane)
+            continue
+        lane.head = None
+        if lane.delayed:
+            lane.wake_at = first_start(session, lane)
+        if lane.unfinished > lane.delayed:
+            waiting[lane.id] = (lane, was, since)
+    if waiting:
+        _offer_waiting(session, waiting)
+
+
+def _offer_waiting(session: Session, waiting: dict[int, tuple[Lane, int | None, int | None]]) -> None:
+    rows = session.db.execute(_FIRST_WAITING, (str(list(waiting)),)).fetchall()
+    for lane_id, seq, definition in rows:
+        lane, was, since = waiting[lane_id]
+        lane.head = seq
+        offer(session, lane, definition, since if seq == was else None)
 
 
 def _offer_retry(session: Session, lane: Lane) -> None:
@@ -143,6 +156,7 @@ def first_start(session: Session, lane: Lane) -> int | None:
     """Delayed runs whose earliest start has come take their place; when the next of them comes (RUN-2)."""
     first: int | None = session.one(_FIRST_START, (lane.id,))
     if first is not None and first <= session.now:
-        session.db.execute(_PROMOTE, (lane.id, session.now))
+        lane.delayed -= session.db.execute(_PROMOTE, (lane.id, session.now)).rowcount
+        lane.is_counted = True
         first = session.one(_FIRST_START, (lane.id,))
     return first

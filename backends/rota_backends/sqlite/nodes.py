@@ -14,13 +14,21 @@ _CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim after 
 
 
 def seen(session: Session, node: NodeInfo) -> None:
-    row = (node.node_id, dump(evolve(node, seen_at=session.time), NodeInfo), session.now, session.now + span(node.lease))
+    """It is alive, for as long as its lease."""
+    row = (
+        node.node_id,
+        dump(evolve(node, seen_at=session.time), NodeInfo),
+        session.now,
+        session.now + span(node.lease),
+    )
     session.db.execute("INSERT OR REPLACE INTO rota_node VALUES (?, ?, ?, ?)", row)
 
 
 def gone(session: Session, node_id: str) -> None:
+    """It left: others need not wait for its leases."""
     session.db.execute("DELETE FROM rota_node WHERE node = ?", (node_id,))
     session.db.execute("DELETE FROM rota_claim WHERE node = ?", (node_id,))
+    session.db.execute("DELETE FROM rota_relay WHERE node = ?", (node_id,))
 
 
 def alive(session: Session) -> tuple[NodeInfo, ...]:
@@ -35,6 +43,7 @@ def handlers(session: Session) -> frozenset[str]:
 
 
 def forget(session: Session) -> None:
+    """Nodes that are dead, and what they asked for."""
     session.db.execute("DELETE FROM rota_node WHERE until <= ?", (session.now,))
     session.db.execute("DELETE FROM rota_claim WHERE at < ?", (session.now - _CLAIMS_KEPT,))
 
@@ -53,10 +62,12 @@ def lock(session: Session, name: str, node_id: str, ttl: timedelta | None) -> Lo
 
 
 def read_bookmark(session: Session, name: str) -> int:
+    """0 where there is none."""
     return session.one("SELECT value FROM rota_bookmark WHERE name = ?", (name,)) or 0
 
 
 def bookmark(session: Session, name: str, expected: int | None, value: int) -> int:
+    """Set it if it is still what was expected; what is stored then."""
     stored = read_bookmark(session, name)
     if stored != expected:
         return stored

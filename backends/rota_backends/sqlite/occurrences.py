@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -44,8 +45,8 @@ from rota_backends.sqlite.thread import Answer
 
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,
     replay_of, covers_from, covers_to, missed_count, depth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_BURIED = """INSERT INTO rota_history (seq, lane, letter, run_id, definition, cause, state, queued_at, event, missed_count,
-    attempt, ended_at, error, reason) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?)"""
+_BURIED = """INSERT INTO rota_history (seq, lane, letter, run_id, definition, cause, state, queued_at, event,
+    missed_count, attempt, ended_at, error, reason) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?)"""
 _MATCHING = """SELECT s.lane, j.definition FROM rota_subscription s JOIN rota_job j ON j.id = s.lane
     WHERE s.source_module = ? AND s.event_type = ? AND s.subject IN ('', ?) AND s.scope_id IN (?, ?) ORDER BY s.lane"""
 
@@ -81,6 +82,7 @@ def _queue(
     lane.unfinished += 1
     lane.is_counted = True
     if start_at is not None:
+        lane.delayed += 1
         refresh(session, lane)
     elif lane.head is None:
         lane.head = seq
@@ -92,7 +94,8 @@ def _queue(
 # --- calls ---
 
 
-def enqueue(session: Session, batch: list[Enqueue]) -> list[UUID | Refusal]:
+def enqueue(session: Session, batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+    """Item by item: the run that stands for it, or why none does."""
     return [_enqueue(session, each) for each in batch]
 
 
@@ -154,7 +157,8 @@ def _take_over(session: Session, letter: bytes, run_id: bytes) -> tuple[bytes, s
 # --- due instants ---
 
 
-def fire(session: Session, batch: list[Firing]) -> list[FireResult]:
+def fire(session: Session, batch: Sequence[Firing]) -> list[FireResult]:
+    """Item by item, under the guards of revision and next_due."""
     return [_fire(session, each) for each in batch]
 
 
@@ -171,7 +175,7 @@ def _fire(session: Session, firing: Firing) -> FireResult:
     remember(session, lane, firing.decisions)
     result = FireResult.DECIDED if firing.run_id is None else _fire_run(session, lane, firing, lane.definition)
     session.db.execute(
-        "UPDATE rota_job SET decided = ?, next_due = ? WHERE id = ?",
+        "UPDATE rota_job SET decided = ?, next_due = ?, revision = revision + 1 WHERE id = ?",
         (micros(firing.decided), micros_or_none(firing.next_due), lane.id),
     )
     return result
@@ -180,7 +184,7 @@ def _fire(session: Session, firing: Firing) -> FireResult:
 def _fire_run(session: Session, lane: Lane, firing: Firing, definition: int) -> FireResult:
     assert firing.run_id is not None
     assert firing.due is not None
-    if lane.unfinished and first_start(session, lane) != lane.wake_at:
+    if lane.delayed and first_start(session, lane) != lane.wake_at:
         refresh(session, lane)  # a delayed run has just come to stand in the way
     if lane.head is not None and (not firing.queues_behind or _one_waits(session, lane)):
         in_the_way = uuid(session.one("SELECT run_id FROM rota_run WHERE seq = ?", (lane.head,)))
@@ -220,20 +224,21 @@ def matching(session: Session, event: Event) -> list[tuple[int, int]]:
     return [each for each in found if session.key_of(each[1]) != itself]
 
 
-def _are_heard(session: Session, batch: list[EventRef]) -> bool:
+def _are_heard(session: Session, batch: Sequence[EventRef]) -> bool:
     kinds = {(ref.event.source_module, ref.event.event_type) for ref in batch}
     heard = "SELECT 1 FROM rota_subscription WHERE source_module = ? AND event_type = ? LIMIT 1"
     return any(session.one(heard, kind) is not None for kind in kinds)
 
 
-def peek_notify(session: Session, batch: list[EventRef]) -> list[list[UUID | Refusal]] | Answer:
+def peek_notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]] | Answer:
     """Most events concern no job: those need no transaction."""
     if not _are_heard(session, batch) or not any(matching(session, ref.event) for ref in batch):
         return [[] for _ in batch]
     return Answer.WRITE
 
 
-def notify(session: Session, batch: list[EventRef]) -> list[list[UUID | Refusal]]:
+def notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+    """Per event: a run for each job that waits for it."""
     if not _are_heard(session, batch):
         return [[] for _ in batch]
     return [[_notify(session, ref, *found) for found in matching(session, ref.event)] for ref in batch]
@@ -265,9 +270,7 @@ def _notify(session: Session, ref: EventRef, lane_id: int, definition: int) -> U
     return run_id
 
 
-def _bury(
-    session: Session, lane: Lane, run_id: bytes, definition: int, event: str, depth: int, reason: str
-) -> None:
+def _bury(session: Session, lane: Lane, run_id: bytes, definition: int, event: str, depth: int, reason: str) -> None:
     """A run that is dead before it started (EVENT-6)."""
     now, seq = session.now, session.next_seq()
     row: tuple[Any, ...] = (seq, lane.id, run_id, definition, EVENT_CODE, DEAD_CODE, now, event, now, reason, reason)

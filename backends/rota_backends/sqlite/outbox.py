@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota.backend import Fact, JobKey, SetAside
-from rota_backends.sqlite.codes import CAUSES, KINDS, instant, instant_or_none, span, uuid_or_none
+from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span, uuid_or_none
 from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.thread import Answer
 
@@ -15,11 +15,13 @@ _PAGE = """SELECT seq, kind, at, definition, run_id, attempt, revision, cause, d
     records, depth FROM rota_fact"""
 
 
-def peek_tells(session: Session) -> None | Answer:
+def peek_tells(session: Session) -> Answer | None:
+    """Most stores have been told long ago."""
     return None if session.tells_facts else Answer.WRITE
 
 
 def tell(session: Session) -> None:
+    """From now on every kind of fact is recorded."""
     session.db.execute("UPDATE rota_meta SET value = 1 WHERE name = 'tells_facts'")
 
 
@@ -31,7 +33,7 @@ def peek_relay(
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
-) -> list[Fact] | None | Answer:
+) -> list[Fact] | Answer | None:
     """Another node relays; or there is nothing to tell, nothing to write down, and the lease is still fresh."""
     holder, until = _holder(session)
     if holder != node_id:
@@ -50,6 +52,7 @@ def relay(
     limit: int,
     lease: timedelta,
 ) -> list[Fact] | None:
+    """Forget what was told, keep the turn, give the next page; None where another node has the turn."""
     holder, until = _holder(session)
     if holder != node_id and until > session.now:
         return None
@@ -58,7 +61,7 @@ def relay(
     _drop(session, done)
     for each in set_aside:
         _put_aside(session, each)
-    return [_fact(session, row) for row in _page(session, skip, limit)]
+    return _facts(session, _page(session, skip, limit))
 
 
 def _holder(session: Session) -> tuple[str, int]:
@@ -88,10 +91,20 @@ def _page(session: Session, skip: Collection[JobKey], limit: int) -> list[tuple[
     return session.db.execute(f"{_PAGE}{where} ORDER BY seq LIMIT ?", (limit,)).fetchall()
 
 
-def _fact(session: Session, row: tuple[Any, ...]) -> Fact:
+def _facts(session: Session, rows: list[tuple[Any, ...]]) -> list[Fact]:
+    """A page holds few distinct instants: those of the batches its facts come from."""
+    instants: dict[int | None, Any] = {None: None}
+    for row in rows:
+        for stored in (row[2], row[8], row[9], row[11]):
+            if stored not in instants:
+                instants[stored] = instant(stored)
+    return [_fact(session, row, instants) for row in rows]
+
+
+def _fact(session: Session, row: tuple[Any, ...], instants: dict[int | None, Any]) -> Fact:
     seq, kind, at, definition, run_id, attempt, revision, cause, due, started_at, error, next_at, records, depth = row
     return Fact(
-        seq, KINDS[kind], instant(at), session.definition(definition), uuid_or_none(run_id), attempt, revision,
-        None if cause is None else CAUSES[cause], instant_or_none(due), instant_or_none(started_at), error,
-        instant_or_none(next_at), records, depth,
+        seq, KINDS[kind], instants[at], session.definition(definition), uuid_or_none(run_id), attempt, revision,
+        None if cause is None else CAUSES[cause], instants[due], instants[started_at], error, instants[next_at],
+        records, depth,
     )  # fmt: skip

@@ -55,6 +55,7 @@ CREATE TABLE rota_lane (
     settled_token INTEGER NOT NULL,     -- the last settlement, for its repeats
     settled_node TEXT,
     unfinished INTEGER NOT NULL,
+    delayed INTEGER NOT NULL,           -- of them: their earliest start is still to come
     kept INTEGER NOT NULL,              -- finished runs in history, letters aside
     definition INTEGER,                 -- null: the job was removed
     paused INTEGER NOT NULL,

@@ -12,7 +12,7 @@ from rota.backend import JobKey
 from rota.clock import Clock
 from rota.definition import JobDefinition
 from rota_backends.sqlite.codes import dump, load, micros
-from rota_backends.sqlite.lane import BY_ID, BY_KEY, COUNT, INSERT, UPDATE, Lane
+from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, UPDATE, Lane
 
 _REMEMBERED = 100_000
 _FACT = "INSERT INTO rota_fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -30,6 +30,7 @@ class Session:
         self.facts: list[tuple[Any, ...]] = []
         self._lanes: dict[int, Lane] = {}
         self._last_seq: int | None = None
+        self.definitions_seen = 0  # how far old definitions have been looked through
         self._forget()
 
     def _forget(self) -> None:
@@ -53,7 +54,8 @@ class Session:
 
     def end_snapshot(self) -> None:
         """Nothing was written, nothing has to be forgotten."""
-        self.db.execute("ROLLBACK")
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
 
     def rollback(self) -> None:
         """Give up whatever was begun."""
@@ -72,7 +74,7 @@ class Session:
     def next_seq(self) -> int:
         """The number of the next run to arrive: never given twice."""
         if self._last_seq is None:
-            (self._last_seq,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'runs'").fetchone()
+            self._last_seq = int(self.one("SELECT value FROM rota_meta WHERE name = 'runs'"))
         self._last_seq += 1
         return self._last_seq
 
@@ -128,6 +130,13 @@ class Session:
             lane = self._lanes[row[0]] = Lane(*row)
         return lane
 
+    def load_lanes(self, keys: Iterable[JobKey]) -> None:
+        """Read many at once; those not known by number are left to `lane`."""
+        known = [number for key in keys if (number := self._ids.get(key)) is not None]
+        if len(known) > 1:
+            for row in self.db.execute(BY_IDS, (str(known),)).fetchall():
+                self.adopt(row)
+
     def new_lane(self, key: JobKey) -> Lane:
         made = self.db.execute("INSERT INTO rota_job (scope_id, job_id) VALUES (?, ?)", key)
         assert made.lastrowid is not None
@@ -138,7 +147,11 @@ class Session:
         changed = [lane for lane in self._lanes.values() if lane.is_changed]
         if changed:
             self.db.executemany(UPDATE, [lane.values() for lane in changed])
-        counted = [(lane.unfinished, lane.kept, lane.id) for lane in self._lanes.values() if lane.is_counted]
+        counted = [
+            (lane.unfinished, lane.delayed, lane.kept, lane.id)
+            for lane in self._lanes.values()
+            if lane.is_counted and not lane.is_changed
+        ]
         if counted:
             self.db.executemany(COUNT, counted)
         for lane in self._lanes.values():

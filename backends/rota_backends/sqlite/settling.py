@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rota.backend import Claimed, ClaimRequest, FactKind, Settlement
@@ -23,13 +24,15 @@ from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.work import HEAD, claim
 
 _HEAD = f"SELECT {HEAD} FROM rota_run r WHERE r.seq = ?"
-_RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?, first_started_at = coalesce(first_started_at, ?),
-    attempts = ?, error = ?, records = ? WHERE seq = ?"""
+_RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?,
+    first_started_at = coalesce(first_started_at, ?), attempts = ?, error = ?, records = ? WHERE seq = ?"""
 
 
 def settle(
-    session: Session, batch: list[Settlement], then: ClaimRequest | None, keep: int | None
+    session: Session, batch: Sequence[Settlement], then: ClaimRequest | None, keep: int | None
 ) -> tuple[list[bool], Claimed | None]:
+    """Item by item: True is stored (or was), False is refused. Then claim, in the same transaction."""
+    session.load_lanes([each.key for each in batch])
     settling = Settling(session)
     settled = [settling.take(each) for each in batch]
     settling.write(keep)
@@ -130,8 +133,8 @@ class Settling:
     def write(self, keep: int | None) -> None:
         session = self._session
         finish(session, self._ended, self._died)
+        refresh(session, *self._freed)
         for lane in self._freed:
-            refresh(session, lane)
             # a quarter beyond what is kept, so that forgetting is done for many at once
             if keep is not None and lane.kept > keep + keep // 4:
                 forget_oldest(session, lane, keep, lane.kept)

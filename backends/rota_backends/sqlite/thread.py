@@ -8,6 +8,7 @@ snapshot of their own and never wait for the write lock, whoever holds it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import threading
@@ -30,6 +31,7 @@ Work = Callable[[Session], Any]
 
 _GROUP = 500  # calls that share a transaction, at most
 _GLANCE = 0.02  # seconds between two looks whether another process has committed something
+_MOMENT = 0.002  # seconds a call that can wait waits for another to share a commit with
 _BROKEN = frozenset(
     {
         sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN,
@@ -45,16 +47,18 @@ class Answer(Enum):
 
 
 class Call:
-    """One call of the port on its way. `peek` may answer it from a snapshot, so that idle nodes write nothing."""
+    """One call of the port on its way. `peek` may answer it from a snapshot, so that idle nodes write nothing; one that
+    `can_wait` gladly shares the transaction of the next one that comes."""
 
-    __slots__ = ("error", "future", "loop", "peek", "result", "work", "writes")
+    __slots__ = ("can_wait", "error", "future", "loop", "peek", "result", "work", "writes")
 
-    def __init__(self, work: Work, writes: bool, peek: Work | None) -> None:
+    def __init__(self, work: Work, writes: bool, peek: Work | None, can_wait: bool = False) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.work = work
         self.writes = writes
         self.peek = peek
+        self.can_wait = can_wait
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -70,8 +74,9 @@ class StoreThread:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._session: Session | None = None
         self._seen = 0  # SQLite's counter of commits by other connections
-        self._glances = not isinstance(clock, VirtualClock)
-        self.wakes: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+        self._is_real = not isinstance(clock, VirtualClock)
+        self._ended: asyncio.Future[None] | None = None
+        self._wakes: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
         self._thread = threading.Thread(target=self._run, name="rota sqlite", daemon=True)
 
     # --- on the event loop ---
@@ -79,19 +84,34 @@ class StoreThread:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """After everything that was asked before."""
+    async def stop(self) -> None:
+        """After everything that was asked before; the file is closed when it returns."""
+        loop = asyncio.get_running_loop()
+        self._ended = ended = loop.create_future()
         self._calls.put(None)
+        await ended
 
     async def connect(self) -> None:
         """Raises where the file cannot be used."""
         await self.read(lambda session: None)
 
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        entry = (asyncio.get_running_loop(), wake)
+        self._wakes.append(entry)
+        self.read(lambda session: None)  # the thread may be asleep until somebody calls: now it has to look round
+        return lambda: self._wakes.remove(entry) if entry in self._wakes else None
+
     def read(self, work: Callable[[Session], T]) -> asyncio.Future[T]:
         return self._put(Call(work, False, None))
 
-    def write(self, work: Callable[[Session], T], peek: Callable[[Session], T | Answer] | None = None) -> asyncio.Future[T]:
-        return self._put(Call(work, True, peek))
+    def write(
+        self,
+        work: Callable[[Session], T],
+        peek: Callable[[Session], T | Answer] | None = None,
+        *,
+        can_wait: bool = False,
+    ) -> asyncio.Future[T]:
+        return self._put(Call(work, True, peek, can_wait))
 
     def _put(self, call: Call) -> asyncio.Future[Any]:
         self._calls.put(call)
@@ -100,36 +120,42 @@ class StoreThread:
     # --- on the thread ---
 
     def _run(self) -> None:
-        try:
-            while True:
-                calls, goes_on = self._next()
-                if calls:
-                    self._serve(calls)
-                if not goes_on:
-                    return
-        finally:
-            self._drop_connection()
+        goes_on = True
+        while goes_on:
+            calls, goes_on = self._next()
+            try:
+                self._serve(calls)
+            except Exception as error:  # a mistake in this code: nobody may wait for ever because of it
+                log.exception("the SQLite thread failed")
+                self._fail(calls, error)
+        self._drop_connection()
+        self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        ended = self._ended
+        if ended is not None:
+            with contextlib.suppress(RuntimeError):  # the loop may be closed: nobody waits any more
+                ended.get_loop().call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
     def _next(self) -> tuple[list[Call], bool]:
         """Everything that waits now; looks round while nothing does."""
-        while True:
-            try:
-                first = self._calls.get(timeout=_GLANCE if self.wakes and self._glances else None)
-                break
-            except Empty:
-                self._glance()
-        return ([], False) if first is None else self._gather([first])
-
-    def _gather(self, calls: list[Call]) -> tuple[list[Call], bool]:
+        calls: list[Call] = []
         while len(calls) < _GROUP:
             try:
-                call = self._calls.get_nowait()
+                call = self._calls.get_nowait() if calls else self._first()
             except Empty:
                 break
             if call is None:
                 return calls, False
             calls.append(call)
         return calls, True
+
+    def _first(self) -> Call | None:
+        while True:
+            try:
+                return self._calls.get(timeout=_GLANCE if self._wakes and self._is_real else None)
+            except Empty:
+                self._glance()
 
     def _glance(self) -> None:
         """A hint across processes, far cheaper than a claim: has anybody committed, and is anything ready?"""
@@ -146,6 +172,8 @@ class StoreThread:
             return  # whoever calls next is told
 
     def _serve(self, calls: list[Call]) -> None:
+        if not calls:
+            return
         try:
             session = self._connected()
         except Exception as error:
@@ -157,8 +185,26 @@ class StoreThread:
             writes = self._peek(session, writes)
         if reads:
             self._read(session, reads)
+        if writes and all(call.can_wait for call in writes):
+            self._find_company(session, writes)
         if writes:
             self._write(session, writes)
+
+    def _find_company(self, session: Session, writes: list[Call]) -> None:
+        """A commit costs an fsync: worth a moment's wait for somebody to share it with."""
+        until = time.monotonic() + _MOMENT
+        while self._is_real and all(call.can_wait for call in writes):
+            try:
+                call = self._calls.get(timeout=max(until - time.monotonic(), 0))
+            except Empty:
+                return
+            if call is None:
+                self._calls.put(None)
+                return
+            if call.writes:
+                writes.append(call)
+            else:
+                self._read(session, [call])
 
     def _connected(self) -> Session:
         if self._session is None:
@@ -169,7 +215,8 @@ class StoreThread:
     def _drop_connection(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            session.db.close()
+            with contextlib.suppress(sqlite3.Error):
+                session.db.close()
 
     # --- reading ---
 
@@ -184,9 +231,12 @@ class StoreThread:
                 if call.result is Answer.WRITE:
                     left.append(call)
 
-        self._in_snapshot(session, calls, peek)
+        if not self._in_snapshot(session, calls, peek):
+            for call in calls:
+                call.error = None
+            return calls  # each on its own, in a transaction
         self._deliver([call for call in calls if call not in left], False)
-        return [call for call in left if call.error is None]
+        return left
 
     def _read(self, session: Session, calls: list[Call]) -> None:
         def read() -> None:
@@ -229,16 +279,22 @@ class StoreThread:
                 call.result = call.work(session)
             session.flush()
         except Exception as error:
-            session.rollback()
+            self._rollback(session)
             self._write_each(session, calls, error)
             return
         try:
             session.db.execute("COMMIT")
         except sqlite3.Error as error:
-            session.rollback()
-            self._fail(calls, self._told(error, True))
+            self._rollback(session)
+            self._fail(calls, self._told(error, not connecting.is_busy(error)))
             return
         self._deliver(calls, session.has_news)
+
+    def _rollback(self, session: Session) -> None:
+        try:
+            session.rollback()
+        except sqlite3.Error:
+            self._drop_connection()  # which rolls back as well
 
     def _write_each(self, session: Session, calls: list[Call], error: Exception) -> None:
         if len(calls) == 1:
@@ -298,7 +354,7 @@ class StoreThread:
         for call in calls:
             by_loop.setdefault(call.loop, []).append(call)
         if wakes:
-            for loop, _ in self.wakes:
+            for loop, _ in self._wakes:
                 by_loop.setdefault(loop, [])
         for loop, theirs in by_loop.items():
             try:
@@ -315,6 +371,6 @@ class StoreThread:
             else:
                 call.future.set_result(call.result)
         if wakes:
-            for each, wake in list(self.wakes):
+            for each, wake in list(self._wakes):
                 if each is loop:
                     wake()

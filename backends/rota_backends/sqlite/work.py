@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,6 @@ from rota.backend import (
     Claim,
     Claimed,
     ClaimRequest,
-    FactKind,
     LeaseRef,
     NodeInfo,
     Renewal,
@@ -40,12 +39,13 @@ _READY = f"""{_LANES} WHERE l.ready_at IS NOT NULL AND l.rank = ? AND l.queue = 
     ORDER BY l.ready_at"""
 _FIRST_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT NULL
     ORDER BY rank, queue, handler LIMIT 1"""
+# With an instant past all others SQLite goes straight to the next kind; without it, it walks over every lane of this one.
 _NEXT_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT NULL
-    AND (rank, queue, handler) > (?, ?, ?) ORDER BY rank, queue, handler LIMIT 1"""
+    AND (rank, queue, handler, ready_at) > (?, ?, ?, 9223372036854775807)
+    ORDER BY rank, queue, handler, ready_at LIMIT 1"""
 _AWAKE = "SELECT id FROM rota_lane WHERE wake_at <= ?"
 _HOLDERS = """SELECT node, lease_until FROM rota_lane WHERE lease_until IS NOT NULL AND node > ?
     ORDER BY node, lease_until LIMIT 1"""
-_READY_AT = WIDTH  # columns of the lane come first in a row of _LANES
 
 Kind = tuple[int, str, str]
 
@@ -63,8 +63,10 @@ def peek_claim(session: Session, request: ClaimRequest) -> Claimed | Answer:
 
 
 def claim(session: Session, request: ClaimRequest) -> Claimed:
-    for (lane_id,) in session.db.execute(_AWAKE, (session.now,)).fetchall():
-        refresh(session, session.lane_by_id(lane_id))
+    """At most one run of each claimable lane."""
+    awake = session.db.execute(_AWAKE, (session.now,)).fetchall()
+    if awake:
+        refresh(session, *[session.lane_by_id(lane_id) for (lane_id,) in awake])
     session.write_lanes()
     if request.number and _is_repeat(session, request):
         return _answer(session, _claimed_before(session, request))
@@ -212,11 +214,13 @@ def _holders(session: Session) -> Iterator[tuple[str, int]]:
 
 
 def holding(session: Session, ref: LeaseRef) -> Lane | None:
+    """The lane, if it is leased with that token."""
     lane = session.lane(ref.key)
     return lane if lane is not None and lane.lease_until is not None and lane.token == ref.token else None
 
 
-def renew(session: Session, node: NodeInfo, leases: list[LeaseRef]) -> Renewal:
+def renew(session: Session, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+    """The node is alive, and so are its leases, unless somebody else has them by now."""
     nodes.seen(session, node)
     renewal = Renewal(session.time, [], [], [])
     for ref in leases:
@@ -236,7 +240,8 @@ def renew(session: Session, node: NodeInfo, leases: list[LeaseRef]) -> Renewal:
     return renewal
 
 
-def hand_back(session: Session, leases: list[LeaseRef], leaving: str | None) -> None:
+def hand_back(session: Session, leases: Sequence[LeaseRef], leaving: str | None) -> None:
+    """Undo the claims that still hold."""
     for ref in leases:
         lane = holding(session, ref)
         if lane is not None:
@@ -263,6 +268,7 @@ def _take_back(session: Session, lane: Lane) -> None:
 
 
 def cancel(session: Session, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
+    """At once where it holds no lease; else its node is told at its next renewal."""
     row = session.db.execute(
         """SELECT i.seq, r.lane, r.definition FROM rota_ident i LEFT JOIN rota_run r ON r.seq = i.seq
            WHERE i.run_id = ?""",
@@ -291,6 +297,3 @@ def _was_cancelled_by(session: Session, seq: int, scope_id: str, request_id: UUI
     query = "SELECT ended_by, definition FROM rota_history WHERE seq = ?"
     ended_by, definition = session.db.execute(query, (seq,)).fetchone()
     return bool(ended_by == request_id.bytes and session.key_of(definition).scope_id == scope_id)
-
-
-__all__ = ["FactKind", "cancel", "claim", "hand_back", "holding", "peek_claim", "renew"]

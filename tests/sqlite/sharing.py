@@ -1,0 +1,59 @@
+"""A node in a process of its own, for tests with several of them: `python -m tests.sqlite.sharing FILE JOURNAL ...`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from rota import HandlerRegistry, JobContext, Scheduler
+from rota_backends.sqlite import SqliteBackend
+
+handlers = HandlerRegistry()
+journal = -1
+
+
+def write(line: str) -> None:
+    """One write of one line is whole, whoever else appends."""
+    os.write(journal, f"{line}\n".encode())
+
+
+@handlers.register("journal")
+async def journal_run(ctx: JobContext) -> None:
+    write(f"begin {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
+    await asyncio.sleep(0.002)
+    write(f"end {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
+
+
+async def work(path: str, lease: float) -> None:
+    """Until somebody ends this process."""
+    backend = SqliteBackend(path)
+    async with Scheduler(backend, handlers, concurrency=20, lease=timedelta(seconds=lease)):
+        write(f"ready {os.getpid()}")
+        await asyncio.Event().wait()
+
+
+async def start(path: str) -> None:
+    """Open, register the same job as everybody else, leave."""
+    async with Scheduler(SqliteBackend(path), handlers, concurrency=1) as node:
+        from rota import JobDefinition, Manual
+
+        outcome = await node.schedule(JobDefinition("shared", "journal", Manual()))
+        write(f"started {outcome.name}")
+
+
+def main(verb: str, path: str, journal_path: str, *rest: str) -> None:
+    global journal
+    journal = os.open(journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    if verb == "start":
+        while not Path(rest[0]).exists():  # everybody at once
+            pass
+        asyncio.run(start(path))
+    else:
+        asyncio.run(work(path, float(rest[0])))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

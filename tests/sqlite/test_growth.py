@@ -1,0 +1,189 @@
+"""Costs do not grow with what has ended, what waits, or what is not served: read from SQLite's own plans."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota import JobDefinition, Manual, RetryPolicy, RunState, VirtualClock
+from rota.backend import ClaimRequest, Enqueue, FactKind, JobKey, NodeInfo, Prune, Registration, RunQuery, Settlement
+from rota.ids import new_run_id
+from rota.run import AttemptOutcome, Cause
+from rota_backends.sqlite import SqliteBackend, lane, work
+
+HOUR = timedelta(hours=1)
+HANDLERS = frozenset({"ok"})
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def backend(tmp_path: Path, clock: VirtualClock) -> AsyncGenerator[SqliteBackend]:
+    made = SqliteBackend(tmp_path / "jobs.db", clock=clock, synchronous="OFF")
+    await made.open()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def register(backend: SqliteBackend, *jobs: JobDefinition) -> None:
+    standings = [await backend.standing(JobKey(job.scope_id, job.job_id)) for job in jobs]
+    await backend.register(
+        [Registration(job, each.revision, new_run_id()) for job, each in zip(jobs, standings, strict=True)]
+    )
+
+
+def job(number: int, handler: str = "ok", **more: Any) -> JobDefinition:
+    return JobDefinition(f"job-{number:04}", handler, Manual(), **more)
+
+
+async def enqueue(backend: SqliteBackend, *jobs: JobDefinition, delay: timedelta | None = None) -> None:
+    await backend.enqueue(
+        [Enqueue(JobKey(each.scope_id, each.job_id), new_run_id(), Cause.MANUAL, 10**6, delay=delay) for each in jobs]
+    )
+
+
+def request(limit: int = 100, number: int = 0, lease: timedelta = HOUR, node: str = "node") -> ClaimRequest:
+    return ClaimRequest(node, HANDLERS, limit, lease, None, number)
+
+
+def succeeded(claim: Any) -> Settlement:
+    return Settlement(
+        claim.key, claim.run_id, claim.token, "node", RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED,
+        (FactKind.SUCCEEDED,),
+    )  # fmt: skip
+
+
+async def plan(backend: SqliteBackend, statement: str) -> str:
+    values = (0,) * statement.count("?")
+    rows = await backend._store.read(
+        lambda session: session.db.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    )
+    return "\n".join(row[3] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (work._READY, "rota_lane_ready"),
+        (work._FIRST_KIND, "rota_lane_ready"),
+        (work._NEXT_KIND, "rota_lane_ready"),
+        (work._AWAKE, "rota_lane_wakes"),
+        (work._HOLDERS, "rota_lane_leased"),
+        (lane._FIRST_WAITING, "rota_run_waiting"),
+        (lane._FIRST_START, "rota_run_delayed"),
+    ],
+)
+async def test_a_claim_reads_indexes_and_no_history(backend: SqliteBackend, statement: str, index: str) -> None:
+    told = await plan(backend, statement)
+    assert index in told
+    assert "SCAN rota" not in told.replace(f"SCAN rota_lane USING COVERING INDEX {index}", "")
+    assert "TEMP B-TREE" not in told
+    assert "rota_history" not in told
+
+
+async def _statements_of_a_claim(backend: SqliteBackend) -> int:
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    await backend._store.read(lambda session: session.db.set_progress_handler(count, 50))
+    claimed = await backend.claim(request(limit=1))
+    assert len(claimed.claims) == 1
+    await backend._store.read(lambda session: session.db.set_progress_handler(None, 0))
+    return steps
+
+
+async def test_a_claim_costs_the_same_over_lanes_it_cannot_have(backend: SqliteBackend) -> None:
+    served = job(0)
+    await register(backend, served)
+    await backend.renew(NodeInfo("other", frozenset({"else"})), [])
+    await enqueue(backend, served, served)
+    alone = await _statements_of_a_claim(backend)
+    (held,) = (await backend.renew(NodeInfo("node", HANDLERS), [])).strays
+    await backend.hand_back([held])
+    future = [job(number, priority=9) for number in range(1, 1500)]  # they will be ready, and come first, later
+    others = [job(number, "else", priority=5) for number in range(2000, 3500)]  # ready, for another node
+    await register(backend, *future, *others)
+    await enqueue(backend, *future, delay=HOUR)
+    await enqueue(backend, *others)
+    assert await _statements_of_a_claim(backend) <= 3 * alone + 10
+
+
+async def test_more_expired_leases_than_a_page_are_all_listed_in_turn(
+    backend: SqliteBackend, clock: VirtualClock
+) -> None:  # B09
+    jobs = [job(number, retry=RetryPolicy.single_attempt()) for number in range(250)]
+    await register(backend, *jobs)
+    await enqueue(backend, *jobs)
+    assert len((await backend.claim(request(250, lease=timedelta(seconds=1)))).claims) == 250
+    clock.step(timedelta(seconds=2))
+    seen: set[JobKey] = set()
+    for _ in range(3):
+        expired = (await backend.claim(request(0))).expired
+        assert 0 < len(expired) <= 100
+        seen |= {claim.key for claim in expired}
+        stored, _ = await backend.settle([succeeded(claim) for claim in expired])
+        assert all(stored)
+    assert len(seen) == 250
+
+
+async def test_a_claim_never_exceeds_its_limit_or_its_queues(backend: SqliteBackend) -> None:
+    jobs = [job(number, queue="ab"[number % 2], priority=number % 3) for number in range(60)]
+    await register(backend, *jobs)
+    await enqueue(backend, *jobs)
+    claimed = (await backend.claim(ClaimRequest("node", HANDLERS, 10, HOUR, {"a": 3, "b": 20}, 1))).claims
+    assert len(claimed) == 10
+    assert sum(claim.queue == "a" for claim in claimed) <= 3
+    assert {claim.definition.priority for claim in claimed} == {2}
+    again = (await backend.claim(ClaimRequest("node", HANDLERS, 10, HOUR, {"a": 3, "b": 20}, 1))).claims
+    assert {claim.run_id for claim in again} == {claim.run_id for claim in claimed}
+
+
+async def _count(backend: SqliteBackend, table: str) -> int:
+    return int(await backend._store.read(lambda session: session.one(f"SELECT count(*) FROM {table}")))
+
+
+async def test_what_was_replaced_and_forgotten_leaves_nothing_behind(
+    backend: SqliteBackend, clock: VirtualClock
+) -> None:
+    for number in range(5):
+        replaced = job(0, payload=bytes([number]))
+        await register(backend, replaced)
+        await enqueue(backend, replaced)
+    assert await _count(backend, "rota_definition") == 5
+    for _ in range(5):
+        (claim,) = (await backend.claim(request())).claims
+        await backend.settle([succeeded(claim)], keep=100)
+    await backend.prune(Prune(2, 30 * 24 * HOUR))
+    assert len(await backend.runs(RunQuery("default", "job-0000"))) == 2
+    assert [await _count(backend, name) for name in ("rota_history", "rota_ident", "rota_definition")] == [2, 2, 2]
+    clock.step(31 * 24 * HOUR)
+    assert await backend.prune(Prune(2, 30 * 24 * HOUR)) == 2
+    assert [await _count(backend, name) for name in ("rota_history", "rota_ident", "rota_definition")] == [0, 0, 1]
+    assert (await backend.standing(JobKey("default", "job-0000"))).job is not None
+
+
+async def test_old_runs_are_found_among_new_ones(backend: SqliteBackend, clock: VirtualClock) -> None:
+    await register(backend, job(0), job(1))
+    for age in (40, 20, 31, 1):  # days ago, in the order of arrival the clock was stepped back and forth
+        clock.step(timedelta(days=-age))
+        await enqueue(backend, job(0))
+        (claim,) = (await backend.claim(request())).claims
+        await backend.settle([succeeded(claim)])
+        clock.step(timedelta(days=age))
+    forgotten = await backend.prune(Prune(100, timedelta(days=30)))
+    left = await backend.runs(RunQuery("default", "job-0000"))
+    assert forgotten + len(left) == 4
+    assert forgotten >= 1

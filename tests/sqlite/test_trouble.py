@@ -1,0 +1,250 @@
+"""A file that is locked, full, read-only or broken: ridden out where it passes, told where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncGenerator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota import HandlerRegistry, JobContext, JobDefinition, Manual, OutcomeUnknown, RunState, Scheduler
+from rota.backend import Enqueue, JobKey, Registered, Registration, RunQuery
+from rota.errors import StoreUnavailable
+from rota.ids import new_run_id
+from rota.run import Cause
+from rota_backends.sqlite import SqliteBackend
+from rota_backends.sqlite import backend as module
+from rota_backends.sqlite.session import Session
+
+KEY = JobKey("default", "job")
+
+
+@pytest.fixture
+async def backend(tmp_path: Path) -> AsyncGenerator[SqliteBackend]:
+    made = SqliteBackend(tmp_path / "jobs.db")
+    await made.open()
+    registration = Registration(JobDefinition("job", "ok", Manual()), 0, new_run_id())
+    assert await made.register([registration]) == [Registered.STORED]
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def enqueue(payload: bytes | None = None) -> Enqueue:
+    return Enqueue(KEY, new_run_id(), Cause.MANUAL, 1000, payload)
+
+
+class Outsider:
+    """A program that is not Rota and takes the write lock of the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    def lock(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def unlock(self) -> None:
+        self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+@pytest.fixture
+def outsider(tmp_path: Path, backend: SqliteBackend) -> Any:
+    made = Outsider(tmp_path / "jobs.db")
+    yield made
+    made.close()
+
+
+async def test_a_lock_held_for_seconds_is_ridden_out(backend: SqliteBackend, outsider: Outsider) -> None:
+    outsider.lock()
+    threading.Timer(0.7, outsider.unlock).start()
+    new = enqueue()
+    assert await backend.enqueue([new]) == [new.run_id]
+
+
+async def test_reads_do_not_wait_for_a_lock(backend: SqliteBackend, outsider: Outsider) -> None:
+    outsider.lock()
+    new = enqueue()
+    writing = asyncio.ensure_future(backend.enqueue([new]))
+    for _ in range(5):
+        census = await backend.census()
+        assert (census.jobs, census.queued) == (1, 0)
+        assert not writing.done()
+    outsider.unlock()
+    assert await writing == [new.run_id]
+
+
+async def test_a_lock_held_past_all_patience_is_told_and_nothing_is_stored(
+    backend: SqliteBackend, outsider: Outsider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend._store, "_patience", 0.1)
+    outsider.lock()
+    news = [enqueue(), enqueue()]
+    answers = await asyncio.gather(*(backend.enqueue([new]) for new in news), return_exceptions=True)
+    assert [type(each) for each in answers] == [StoreUnavailable] * 2
+    outsider.unlock()
+    assert await backend.runs(RunQuery("default", "job")) == []
+    assert await backend.enqueue([news[0]]) == [news[0].run_id]
+
+
+async def test_a_lock_at_the_first_start_is_ridden_out(tmp_path: Path) -> None:
+    outsider = Outsider(tmp_path / "new.db")
+    outsider.lock()
+    threading.Timer(0.5, outsider.unlock).start()
+    made = SqliteBackend(tmp_path / "new.db")
+    await made.open()
+    assert (await made.census()).jobs == 0
+    await made.close()
+    outsider.close()
+
+
+async def test_a_full_disk_is_told_and_work_goes_on_after_relief(backend: SqliteBackend) -> None:  # B92
+    kept = enqueue()
+    await backend.enqueue([kept])
+
+    def limit(pages: int) -> Callable[[Session], Any]:
+        return lambda session: session.one(f"PRAGMA max_page_count = {pages}")
+
+    await backend._store.read(limit(1))  # no page more than there are
+    refused = enqueue(b"x" * 200_000)
+    with pytest.raises(StoreUnavailable, match="full"):
+        await backend.enqueue([refused])
+    assert [run.run_id for run in await backend.runs(RunQuery("default", "job"))] == [kept.run_id]
+    await backend._store.read(limit(1_000_000))
+    assert await backend.enqueue([refused]) == [refused.run_id]
+
+
+async def test_a_file_that_became_read_only_is_told_and_opened_anew(backend: SqliteBackend) -> None:  # B35
+    await backend._store.read(lambda session: session.one("PRAGMA query_only = ON"))
+    new = enqueue()
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        await backend.enqueue([new])
+    assert await backend.enqueue([new]) == [new.run_id]  # over another connection
+
+
+async def test_a_commit_that_fails_may_have_happened(backend: SqliteBackend) -> None:
+    real = (await backend._store.read(lambda session: session)).db
+    session: Session = await backend._store.read(lambda session: session)
+    session.db = _Breaking(real)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    new = enqueue()
+    with pytest.raises(OutcomeUnknown):
+        await backend.enqueue([new])
+    assert await backend.enqueue([new]) == [new.run_id]
+    assert len(await backend.runs(RunQuery("default", "job"))) == 1
+
+
+class _Breaking:
+    """A connection whose commit is written, and then says it does not know."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        answer = self._db.execute(statement, *parameters)
+        if statement == "COMMIT":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+
+async def test_one_bad_call_does_not_spoil_those_it_shares_a_commit_with(backend: SqliteBackend) -> None:
+    held = threading.Event()
+    waiting = backend._store.read(lambda session: held.wait(10))  # so that the others gather behind it
+
+    def fails(session: Session) -> None:
+        session.db.execute("INSERT INTO rota_bookmark VALUES ('half', 1)")
+        raise ZeroDivisionError
+
+    before, after = enqueue(), enqueue()
+    calls = [backend.enqueue([before]), backend._store.write(fails), backend.enqueue([after])]
+    answers = asyncio.gather(*calls, return_exceptions=True)
+    await asyncio.sleep(0)  # they are on their way
+    held.set()
+    await waiting
+    first, error, last = await answers
+    assert (first, last) == ([before.run_id], [after.run_id])
+    assert isinstance(error, ZeroDivisionError)
+    assert await backend.bookmark("half") == 0
+    assert len(await backend.runs(RunQuery("default", "job"))) == 2
+
+
+async def test_calls_that_wait_together_share_a_commit(backend: SqliteBackend) -> None:
+    commits: list[str] = []
+    held = threading.Event()
+
+    def hold(session: Session) -> None:
+        session.db.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+        held.wait(10)
+
+    waiting = backend._store.read(hold)
+    answers = asyncio.gather(*(backend.enqueue([enqueue()]) for _ in range(100)))
+    await asyncio.sleep(0)
+    held.set()
+    await waiting
+    await answers
+    assert len(commits) == 1
+    assert len(await backend.runs(RunQuery("default", "job", limit=1000))) == 100
+
+
+async def test_an_idle_node_writes_nothing_between_its_heartbeats(tmp_path: Path) -> None:
+    handlers = HandlerRegistry()
+    backend = SqliteBackend(tmp_path / "jobs.db")
+    await backend.open()
+    async with Scheduler(backend, handlers, lease=timedelta(minutes=10)):
+        begun: list[str] = []
+        await asyncio.sleep(0.2)
+        await backend._store.read(
+            lambda session: session.db.set_trace_callback(
+                lambda text: begun.append(text) if text.startswith("BEGIN") else None
+            )
+        )
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if begun.count("BEGIN") >= 6:  # polls of the node, the ticker, the relay: reads
+                break
+        assert begun.count("BEGIN") >= 6
+        assert begun.count("BEGIN IMMEDIATE") <= 1  # the relay's turn, renewed now and then
+    await backend.close()
+
+
+async def test_a_wake_up_crosses_connections(tmp_path: Path, backend: SqliteBackend) -> None:
+    other = SqliteBackend(tmp_path / "jobs.db")
+    await other.open()
+    woken = asyncio.Event()
+    stop = other.subscribe(woken.set)
+    await backend.enqueue([enqueue()])
+    await asyncio.wait_for(woken.wait(), 30)
+    stop()
+    await other.close()
+
+
+async def test_a_scheduler_rides_out_a_lock_longer_than_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BUSY_PATIENCE", 0.05)
+    handlers, path = HandlerRegistry(), tmp_path / "jobs.db"
+
+    @handlers.register("ok")
+    async def ok(ctx: JobContext) -> None:
+        return None
+
+    async with Scheduler(SqliteBackend(path), handlers) as node:
+        await node.schedule(JobDefinition("job", "ok", Manual()))
+        outsider = Outsider(path)
+        outsider.lock()
+        threading.Timer(1.0, outsider.unlock).start()
+        run_id = await node.trigger_once("job")
+        assert (await node.wait(run_id)).state is RunState.SUCCEEDED
+        outsider.close()
