@@ -66,7 +66,7 @@ class Exchange:
         self._finished_held: list[Held] = []
         self._number = 0
         self._unanswered: ClaimRequest | None = None
-        self._is_claiming = False
+        self.is_claiming = False
         self._store_ahead = timedelta(0)  # the store's clock against ours
 
     @property
@@ -88,7 +88,7 @@ class Exchange:
     async def __call__(self, *, claims: bool, others: Callable[[Sequence[Claim]], list[Claim]]) -> tuple[bool, bool]:
         """Whether anything moved, and whether to look again soon. `others` leaves out leases of this very node."""
         batch, held, self._finished, self._finished_held = self._finished, self._finished_held, [], []
-        request = self._request() if claims and not self._is_claiming else None
+        request = self._request() if claims and not self.is_claiming else None
         if not batch and request is None:
             return False, False
         try:
@@ -106,7 +106,7 @@ class Exchange:
     async def _send(self, batch: list[Settlement], held: list[Held], request: ClaimRequest | None) -> Claimed | None:
         self.begun += 1
         self.in_flight += 1
-        self._is_claiming = self._is_claiming or request is not None
+        self.is_claiming = self.is_claiming or request is not None
         sent = self._clock.monotonic()
         claimed: Claimed | None = None
         try:
@@ -118,7 +118,7 @@ class Exchange:
         finally:
             self.in_flight -= 1
             if request is not None:
-                self._is_claiming = False
+                self.is_claiming = False
         if claimed is not None:
             self._take(claimed, sent + self._lease.total_seconds())
         return claimed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import types
 from collections.abc import Callable, Coroutine, Generator
@@ -52,7 +53,7 @@ class Executor:
         context.run(current_run.set, held)
         try:
             if handler.is_async:
-                result = await self._drive(self._call(handler, held), context, held)
+                result = await self._drive(context.run(self._begin, handler, held), context, held)
             else:
                 result = await self._in_thread(handler, held, context)
         except ThreadRaised as raised:
@@ -76,11 +77,22 @@ class Executor:
             return call(context)
         return call(context, handler.decode(held.claim.payload))
 
+    def _begin(self, handler: Handler, held: Held) -> Coroutine[Any, Any, Any]:
+        body = self._call(handler, held)
+        return body if isinstance(body, types.CoroutineType) else _awaited(body)
+
     async def _in_thread(self, handler: Handler, held: Held, context: Context) -> Any:
         held.is_threaded = True
         answer = self._threads.call(context, lambda: self._call(handler, held))
         self._before_waiting()
-        return await answer
+        result = await answer
+        if not isinstance(result, types.CoroutineType):
+            return result
+        held.is_threaded = False
+        if held.is_asked_to_stop:
+            result.close()
+            return None
+        return await self._drive(result, context, held)  # a lambda around an async function: it is to be run, too
 
     @types.coroutine
     def _drive(self, body: Coroutine[Any, Any, Any], context: Context, held: Held) -> Generator[Any, Any, Any]:
@@ -96,6 +108,8 @@ class Executor:
                 waits_for = context.run(step, value)
             except StopIteration as end:
                 return end.value
+            except GeneratorExit as error:  # raised by the body: nobody closes it here
+                raise RuntimeError("the handler raised GeneratorExit") from error
             finally:
                 if monotonic() - began > _BLOCKING:
                     self._was_blocked(held, monotonic() - began)
@@ -114,6 +128,11 @@ class Executor:
         name = held.claim.definition.handler_name
         log.warning("handler %r blocked the event loop for %.1f s; make it a plain function, or await", name, seconds)
         self.blocked = (name, seconds, monotonic())
+
+
+async def _awaited(value: Any) -> Any:
+    """A sync wrapper around an async handler may return a future, or answer by itself."""
+    return await value if inspect.isawaitable(value) else value
 
 
 def missing_handler(claim: Claim) -> Refused:
@@ -143,7 +162,9 @@ def _accept(held: Held, result: Any) -> Outcome | HandBack:
         return TimedOut()
     if result is None:
         return _stopped(held) if held.saw_stop else SUCCEEDED
-    if isinstance(result, Succeeded | Failed | Retry):
+    if issubclass(
+        type(result), Succeeded | Failed | Retry
+    ):  # not isinstance: proxies may raise when asked what they are
         return result
     log.warning(
         "handler %r returned a %s; only None and JobResult mean something, it counts as Succeeded",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 from uuid import UUID
@@ -85,10 +86,21 @@ class Slot:
         self.activity = watch(clock, self._label)
         self.runner: asyncio.Task[None] | None = None
 
-    def calm(self) -> None:
-        """Take back the cancellations that were meant for the body."""
+    @property
+    def was_cancelled(self) -> bool:
+        """Somebody cancelled the asyncio task: the node, the body itself, or whoever it gave its task to."""
+        return self.runner is not None and self.runner.cancelling() > 0
+
+    async def calm(self) -> None:
+        """Take back the cancellations that were meant for the body, the undelivered one too; the slot is used up.
+
+        (It might have been asyncio itself, at its end: then a slot that went on would keep the process alive.)
+        """
+        self.is_replaced = True
         while self.runner is not None and self.runner.cancelling():
             self.runner.uncancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
 
     def _label(self) -> str:
         return self.held.label() if self.held is not None else "a node's exchange with its store"

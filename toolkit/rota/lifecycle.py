@@ -81,7 +81,7 @@ def decide(
     claim: Claim, outcome: Outcome, now: datetime, node_id: str, *, rng: Callable[[], float] = random.random
 ) -> Settlement:
     """The settlement that follows from what an attempt said. Pure, given the random number (RETRY-1 to RETRY-3)."""
-    if type(outcome) is Succeeded:
+    if isinstance(outcome, Succeeded):
         return succeeded(claim, node_id, outcome.records_processed)
     if isinstance(outcome, Stopped):
         return stopped(claim, node_id, outcome.reason)

@@ -12,6 +12,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from datetime import timedelta
 from time import monotonic
 
@@ -76,7 +77,9 @@ class Node:
         self._slots: set[Slot] = set()
         self._looks = False
         self._is_cut_off = False
+        self._is_stopped = False
         self._yield_at = 0.0
+        self._context = copy_context()  # slots begin in it, not in the context of whoever triggered a run
 
     def info(self) -> NodeInfo:
         """The node as it reports itself."""
@@ -99,6 +102,8 @@ class Node:
             self._wake_one()
 
     def _wake_one(self) -> None:
+        if self._is_stopped:
+            return
         if self._idle:
             slot = self._idle.pop()
             slot.activity.begin()
@@ -111,13 +116,12 @@ class Node:
         slot = Slot(self.clock)
         slot.activity.begin()
         self._slots.add(slot)
-        slot.runner = asyncio.create_task(self._work(slot), name="rota slot")
+        slot.runner = asyncio.create_task(self._work(slot), name="rota slot", context=self._context.copy())
 
     async def _look_for_work(self) -> Turn:
         """The safety net under the wake-ups: poll, and wait for retries and delays."""
         moved = await self.exchange_once()
-        if self._ready:
-            self._wake_one()
+        self._hand_on()
         next_at = self.exchange.next_at
         return Turn(moved, None if next_at is None else next_at - self.exchange.store_now())
 
@@ -125,18 +129,33 @@ class Node:
 
     async def _work(self, slot: Slot) -> None:
         current_activity.set(slot.activity)
-        while not slot.is_replaced:
-            if monotonic() >= self._yield_at:
-                await asyncio.sleep(0)
-                self._yield_at = monotonic() + _BURST
-            if self._ready:
-                await self._run(self._ready.popleft(), slot)
-            elif (self.exchange.has_finished or (self._looks and not self.is_leaving)) and not self._is_cut_off:
-                await self._exchange_or_leave_it(slot)
-            else:
-                await self._park(slot)
+        try:
+            while not slot.is_replaced:
+                if monotonic() >= self._yield_at:
+                    await asyncio.sleep(0)
+                    self._yield_at = monotonic() + _BURST
+                if self._ready and not self.is_leaving:
+                    await self._run(self._ready.popleft(), slot)
+                elif self._has_to_exchange():
+                    await self._exchange_or_leave_it(slot)
+                else:
+                    await self._park(slot)
+        finally:
+            self._retire(slot)
+
+    def _has_to_exchange(self) -> bool:
+        if self._is_cut_off:
+            return False
+        # While another exchange claims, what is to be looked for waits for its end: it may have come too late for it.
+        return self.exchange.has_finished or (self._looks and not self.is_leaving and not self.exchange.is_claiming)
+
+    def _retire(self, slot: Slot) -> None:
+        """However the slot ended, another one has to go on with what it would have done next."""
         slot.activity.end()
         self._slots.discard(slot)
+        if slot in self._idle:
+            self._idle.remove(slot)
+        self._hand_on()
 
     async def _park(self, slot: Slot) -> None:
         slot.wake = self.event_loop.create_future()
@@ -198,8 +217,8 @@ class Node:
             outcome = await self.executor.perform(held)
         slot.held = None
         held.has_ended = True
-        if held.grace_until is not None:
-            slot.calm()
+        if slot.was_cancelled:
+            await slot.calm()
         if held.is_detached:
             return
         if outcome is SUCCEEDED:
@@ -300,7 +319,7 @@ class Node:
 
     async def stop(self) -> None:
         """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""
-        self.is_leaving = True
+        self.is_leaving = self._is_stopped = True
         await self.loop.stop()
         runners = [slot.runner for slot in self._slots if slot.runner is not None]
         for slot in self._slots:
