@@ -1,0 +1,48 @@
+"""The same application in process, on a SQLite file, or on PostgreSQL: only the URL changes.
+
+python examples/one_setting.py                              # in process, then on a SQLite file
+python examples/one_setting.py postgresql://db.example/shop # wherever you like
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from attrs import frozen
+
+from rota import HandlerRegistry, JobContext, Manual, RunState, Scheduler
+
+handlers = HandlerRegistry()
+
+
+@frozen
+class Invoice:
+    number: int
+
+
+@handlers.register("send-invoice")
+async def send_invoice(ctx: JobContext, invoice: Invoice) -> None:
+    print(f"  invoice {invoice.number} sent, attempt {ctx.attempt}")
+
+
+async def application(url: str) -> None:
+    """Nothing below knows which backend it is."""
+    async with Scheduler.open(url, handlers) as scheduler:
+        await scheduler.schedule(send_invoice.job("invoices", Manual(), Invoice(0)))
+        runs = [await send_invoice.trigger(scheduler, "invoices", Invoice(number)) for number in (1, 2, 3)]
+        for run_id in runs:
+            assert (await scheduler.wait(run_id)).state is RunState.SUCCEEDED
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for url in sys.argv[1:] or ["memory:", f"sqlite:{Path(folder) / 'jobs.db'}"]:
+            print(url.partition(":")[0])
+            asyncio.run(application(url))
+
+
+if __name__ == "__main__":
+    main()
