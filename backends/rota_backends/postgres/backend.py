@@ -120,7 +120,12 @@ class PostgresBackend(Backend):
     async def open(self) -> None:
         async with self._opening:
             if not self._opened:
-                await migrations.check(self._connections, self._schema, migrate=self._migrate)
+                self._connections.open()
+                try:
+                    await migrations.check(self._connections, self._schema, migrate=self._migrate)
+                except BaseException:
+                    await self._connections.close()
+                    raise
             self._opened += 1
 
     async def close(self) -> None:

@@ -55,6 +55,11 @@ class Connections:
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self._slots = asyncio.Semaphore(size)
+        self._is_open = False
+
+    def open(self) -> None:
+        """From now on calls are taken."""
+        self._is_open = True
 
     @property
     def timeout(self) -> float:
@@ -88,6 +93,8 @@ class Connections:
 
     async def _once(self, call: Callable[[Connection], Awaitable[list[Row]]], *, keep: bool = True) -> list[Row]:
         async with self._slot():
+            if not self._is_open:
+                raise StoreUnavailable("the connections are closed")
             connection = self._rested() or await self.connect()
             self._busy.add(connection)
             is_well = False
@@ -129,7 +136,7 @@ class Connections:
 
     def _give_back(self, connection: Connection, is_well: bool) -> None:
         self._busy.discard(connection)
-        if is_well and not connection.is_closed():
+        if is_well and self._is_open and not connection.is_closed():
             self._idle.append(connection)
         else:
             connection.terminate()
@@ -160,6 +167,7 @@ class Connections:
 
     async def close(self) -> None:
         """Say good-bye; a server that does not answer is left alone, and a call still under way is cut off."""
+        self._is_open = False
         for connection in self._busy:
             connection.terminate()
         idle, self._idle = self._idle, []

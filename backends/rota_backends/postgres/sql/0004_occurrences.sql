@@ -79,7 +79,8 @@ BEGIN
             v_result := 'fired';
         END IF;
     END IF;
-    UPDATE job SET decided = p_decided, next_due = p_next_due WHERE lane = p_lane;
+    -- The revision moves: a registration or pause that was planned before this must be planned again (CRON-4).
+    UPDATE job SET decided = p_decided, next_due = p_next_due, revision = revision + 1 WHERE lane = p_lane;
     RETURN v_result;
 END $$;
 
