@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from tests.benchmarks.bench_drain import FLOOR, OURS, PEERS
+from tests.benchmarks.bench_drain import FLOOR, OURS
+from tests.benchmarks.bench_drain import PEERS as ALL_PEERS
 from tests.benchmarks.process import Entry, in_turns, installed, measure
 from tests.benchmarks.report import Goal, Report, Table, spread
 
 NAME = "latency"
 PAUSE = 0.003
+PEERS = tuple(peer for peer in ALL_PEERS if not peer.settings)  # more threads start nothing sooner
 Raw = dict[str, list[dict[str, float]]]
 
 

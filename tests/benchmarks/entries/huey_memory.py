@@ -12,15 +12,17 @@ from typing import Any
 from tests.benchmarks.counting import Count, Starts, Watch, low_load
 
 TITLE = "Huey (memory, threads)"
-PROMISES = "starts in order (one thread); no history (results that are not None until read), signals instead of events"
-SETTINGS = "one consumer thread (more are slower under the GIL), poll every 1 ms, periodic jobs off"
+PROMISES = (
+    "starts in order; one run at a time per thread; no history (only results until read), signals, no events kept"
+)
+SETTINGS = "poll every 1 ms, periodic jobs off"
 POLL = 0.001
 
 
-def _consume(huey: Any) -> Any:
+def _consume(huey: Any, threads: int = 1) -> Any:
     """A started consumer, without its signal handlers."""
     consumer = import_module("huey.consumer").Consumer(
-        huey, workers=1, periodic=False, initial_delay=POLL, max_delay=POLL, backoff=1.0
+        huey, workers=threads, periodic=False, initial_delay=POLL, max_delay=POLL, backoff=1.0
     )
     for _, thread in consumer.worker_threads:
         thread.start()
@@ -31,13 +33,13 @@ def _task(huey: Any, body: Callable[[], None], name: str) -> Any:
     return huey.task(name=name)(body)
 
 
-def drain(jobs: int, runs: int) -> dict[str, Any]:
+def drain(jobs: int, runs: int, threads: int = 1) -> dict[str, Any]:
     """`jobs` functions are registered and triggered in turn."""
     huey = import_module("huey").MemoryHuey("bench")
     count = Count(runs, done := threading.Event())
     triggers = [_task(huey, lambda: count.up(), f"noop{number}") for number in range(jobs)]
     order = [triggers[number % jobs] for number in range(runs)]
-    consumer = _consume(huey)
+    consumer = _consume(huey, threads)
     watch = Watch()
     for trigger in order:
         trigger()
