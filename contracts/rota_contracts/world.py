@@ -24,6 +24,7 @@ from rota_contracts.scene import Scene
 T = TypeVar("T")
 
 LEASE = timedelta(seconds=30)
+_LATEST = 60  # seconds
 
 
 @frozen
@@ -85,6 +86,14 @@ class World:
             {job_id: await two.get_run_history(job_id, scope_id=scope_id, limit=1000) for job_id in job_ids},
             await one.dead_letters(scope_id, limit=1000),
         )
+
+    async def told(self, job_id: str, count: int, scope_id: str) -> list[str]:
+        """The types of the job's events; if there are fewer than `count`, the others may be late (HIST-3)."""
+        for _ in range(_LATEST):
+            if len(await self.scene.event_types(job_id, scope_id=scope_id)) >= count:
+                break
+            await self.scene.advance(seconds=1)
+        return await self.scene.event_types(job_id, scope_id=scope_id)
 
     def begin_at_a_round_time(self) -> None:
         """Every example begins alike, so that one that failed fails again when Hypothesis looks closer."""

@@ -236,6 +236,11 @@ class VirtualClock:
         heapq.heappush(self._sleepers, (self._elapsed + delta, next(self._order), waiter))
         await waiter.wait()
 
+    @property
+    def sleeping(self) -> int:
+        """How many wait in `sleep` for time to pass."""
+        return sum(not waiter.future.done() for _, _, waiter in self._sleepers)
+
     def gate(self) -> Gate:
         """A gate that handlers may wait at."""
         return Gate()

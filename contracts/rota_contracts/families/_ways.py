@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from rota.api import JobScheduler
+from rota.names import DEFAULT_SCOPE
 from rota.run import AttemptOutcome, JobRun, RunState
 from rota_contracts.scene import Scene
 
@@ -33,11 +34,11 @@ async def succeeds(scene: Scene, node: JobScheduler, job_id: str = "job", **how:
     assert run.state is RunState.SUCCEEDED, f"a later run of {job_id!r} ended {run.state}: {run.error}"
 
 
-async def told(scene: Scene, count: int, job_id: str = "job") -> list[str]:
+async def told(scene: Scene, count: int, job_id: str = "job", *, scope_id: str = DEFAULT_SCOPE) -> list[str]:
     """The types of the job's lifecycle events, once there are so many: events may come late (HIST-3)."""
 
     async def enough() -> list[str] | None:
-        types = await scene.event_types(job_id)
+        types = await scene.event_types(job_id, scope_id=scope_id)
         return types if len(types) >= count else None
 
     types: list[str] = await scene.eventually(enough, within=timedelta(minutes=1))

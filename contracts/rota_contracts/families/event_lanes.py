@@ -18,7 +18,7 @@ from rota_contracts.families._reading import only_run, runs_of
 from rota_contracts.scene import Scene
 
 DEEPEST = 16  # the default
-LATE = timedelta(minutes=2)  # lifecycle events may come late
+LATE = timedelta(minutes=10)  # lifecycle events may come late, those of a long chain very late
 
 
 class EventLaneClauses:

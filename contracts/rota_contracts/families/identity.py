@@ -12,6 +12,7 @@ from rota.errors import ScheduleError
 from rota.run import Cause
 from rota_contracts.clause import clause
 from rota_contracts.declare import cron, event, key, manual, on_event
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 # Everything that stores, subjects, patterns and queries are known to stumble over.
@@ -49,7 +50,7 @@ class NameClauses:
             for name in ODD_NAMES:
                 assert scene.journal.count(name) == 1, name
                 assert [run.job_id for run in await node.get_run_history(name)] == [name]
-                assert await scene.event_types(name) == ["JobRegistered", "JobTriggered", "JobSucceeded"], name
+                assert await told(scene, 3, name) == ["JobRegistered", "JobTriggered", "JobSucceeded"], name
 
     @clause("ID-1", "a scope is kept as it is and means itself alone, never all or a pattern")
     async def test_odd_scopes_are_kept_apart(self, scene: Scene) -> None:

@@ -13,6 +13,7 @@ from rota.errors import UnsupportedPrecision
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual
 from rota_contracts.families._look import at_once, cluster, stored
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 DUPLICATE, REGISTERED = ScheduleOutcome.DUPLICATE, ScheduleOutcome.REGISTERED
@@ -36,7 +37,7 @@ class RegistrationKeyClauses:
             assert await node.schedule(keyed(b"second")) is DUPLICATE
             assert (await stored(node)).payload == b"first"
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
 
     @clause("KEY-1", "a duplicate moves neither the schedule nor what is queued", uses=("virtual",))
     async def test_a_duplicate_moves_nothing(self, scene: Scene) -> None:
@@ -108,7 +109,7 @@ class RegistrationKeyClauses:
             assert await node.schedule(keyed()) is DUPLICATE
             assert await node.get_schedule("job") is None
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
 
     @clause("KEY-1", "a key survives the store being reopened", level=Level.DURABLE)
     async def test_reopening_does_not_free_a_registration_key(self, scene: Scene) -> None:
@@ -184,7 +185,7 @@ class KeyRaceClauses:
             winner = b"%d" % outcomes.index(REGISTERED)
             assert (await stored(node)).payload == winner
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
 
     @clause("KEY-3", "nor from many nodes", level=Level.NODES)
     async def test_one_key_is_not_accepted_on_two_nodes(self, scene: Scene) -> None:

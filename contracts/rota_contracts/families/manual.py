@@ -12,6 +12,7 @@ from rota.run import Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual, on_event
 from rota_contracts.families._look import only, payloads, status_of, ticking
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 
@@ -113,7 +114,7 @@ class DelayClauses:
             await node.schedule(manual())
             await scene.settle()
             assert await node.get_run_history("job") == []
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
 
     @clause("MANUAL-2", "a delayed run does not start before its delay is over, and starts then", uses=("virtual",))
     async def test_a_delayed_run_does_not_start_early(self, scene: Scene) -> None:

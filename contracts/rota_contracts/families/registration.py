@@ -17,6 +17,7 @@ from rota.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual
 from rota_contracts.families._look import at_once, cluster, only, payloads, status_of, stored
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 SECOND = timedelta(seconds=1)
@@ -44,13 +45,10 @@ class RegistrationClauses:
         async with scene.open() as node:
             assert await node.schedule(manual(payload=b"x")) is ScheduleOutcome.REGISTERED
             assert await stored(node) == manual(payload=b"x")
-            await scene.settle()
-            told = only(await scene.events("job"))
-            assert (told.event_type, told.source_module, told.scope_id) == (
-                "JobRegistered",
-                "_platform.jobs",
-                "default",
-            )
+            await told(scene, 1)
+            event = only(await scene.events("job"))
+            assert (event.event_type, event.source_module) == ("JobRegistered", "_platform.jobs")
+            assert event.scope_id == "default"
             data = only(await scene.event_data("job"))
             assert (data["job_id"], data["scope_id"], data["handler_name"]) == ("job", "default", "ok")
 
@@ -74,7 +72,7 @@ class RegistrationClauses:
             outcomes = await at_once(*(node.schedule(cron(expression="0 0 1 1 *")) for node in nodes))
             assert sorted(each.name for each in outcomes) == ["REGISTERED"] + ["UNCHANGED"] * 7
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
 
     @clause("REG-2", "the same definition again is UNCHANGED and emits nothing")
     async def test_the_same_definition_again_emits_nothing(self, scene: Scene) -> None:
@@ -83,7 +81,7 @@ class RegistrationClauses:
             assert await node.schedule(FULL) is ScheduleOutcome.UNCHANGED
             assert await node.schedule(evolve(FULL)) is ScheduleOutcome.UNCHANGED
             await scene.settle()
-            assert await scene.event_types("full", scope_id="tenant") == ["JobRegistered"]
+            assert await told(scene, 1, "full", scope_id="tenant") == ["JobRegistered"]
 
     @clause("REG-2", "a definition that differs in its key alone is the same")
     async def test_a_key_is_no_part_of_the_comparison(self, scene: Scene) -> None:
@@ -92,7 +90,7 @@ class RegistrationClauses:
             assert await node.schedule(manual(idempotency_key=key("second"))) is ScheduleOutcome.UNCHANGED
             assert await node.schedule(manual()) is ScheduleOutcome.UNCHANGED
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
 
     @clause("REG-2", "the definition that another node stored is UNCHANGED here", level=Level.NODES)
     async def test_what_another_node_stored_is_not_registered_again(self, scene: Scene) -> None:
@@ -206,7 +204,7 @@ class RefusalClauses:
             assert caught.value.field == "precision"
             assert await stored(node) == manual(payload=b"old")
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
 
     @clause("REG-5", "wrong arguments of a call are refused with the field named, and nothing comes of it")
     async def test_wrong_arguments_of_a_trigger_make_no_run(self, scene: Scene) -> None:

@@ -12,6 +12,7 @@ from rota.run import AttemptOutcome, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import event, manual, on_event, script
 from rota_contracts.families._look import payloads, ticking
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 
@@ -69,7 +70,7 @@ class RemovalClauses:
             run = await scene.look(node, run.run_id)
             assert run.state is RunState.SUCCEEDED
             assert [attempt.outcome for attempt in run.attempts] == [AttemptOutcome.SUCCEEDED]
-            assert await scene.event_types("job") == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+            assert await told(scene, 3) == ["JobRegistered", "JobTriggered", "JobSucceeded"]
 
     @clause(
         "REG-4",

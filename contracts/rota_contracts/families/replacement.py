@@ -13,6 +13,7 @@ from rota.run import AttemptOutcome, Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event, script
 from rota_contracts.families._look import only, payloads, status_of, stored, ticking
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 BASE = manual(payload=b"base")
@@ -42,7 +43,7 @@ class ReplacementClauses:
                 assert await node.schedule(after) is ScheduleOutcome.REPLACED, field
                 assert await stored(node, job_id) == after
                 await scene.settle()
-                assert await scene.event_types(job_id) == ["JobRegistered", "JobRegistered"]
+                assert await told(scene, 2, job_id) == ["JobRegistered", "JobRegistered"]
 
     @clause("REG-3", "a change inside the trigger or the retry policy is a change")
     async def test_a_change_inside_trigger_or_policy_is_not_overlooked(self, scene: Scene) -> None:
