@@ -83,7 +83,7 @@ class LetterClauses:
             letter = await _letter(scene, node, script("raise:no", "ok"))
             assert await _letters(node) == [letter.run_id]
             again = await node.replay(letter.run_id)
-            assert await _letters(node) == []
+            assert letter.run_id not in await _letters(node)  # the replay itself may have failed by now
             await ended(scene, node, again)
             assert await _letters(node) == [again], "the replay failed too and is a letter of its own"
 
