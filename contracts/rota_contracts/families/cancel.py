@@ -12,12 +12,12 @@ from rota.run import AttemptOutcome, JobRun, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual, script
 from rota_contracts.families._look import payloads, status_of
-from rota_contracts.harness import DEFAULT_LEASE
+from rota_contracts.families._ways import told
 from rota_contracts.journal import Ending
 from rota_contracts.scene import Scene
 
-# Leases are renewed at a third.
-RENEWAL = DEFAULT_LEASE.total_seconds() / 3
+LEASE = timedelta(seconds=6)
+RENEWAL = LEASE.total_seconds() / 3  # leases are renewed at a third
 
 
 async def _busy(
@@ -108,7 +108,7 @@ class CancelWaitingClauses:
             await node.cancel(await node.trigger_once("job"))
             await node.resume("job")
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]
             assert await node.dead_letters() == []
             status = await status_of(node)
             assert (status.last_attempt_at, status.last_failure_at, status.queued) == (None, None, 0)
@@ -130,7 +130,7 @@ class CancelRunningClauses:
 
     @clause("CANCEL-1", "a running attempt is asked to stop within one renewal interval, and ends CANCELLED")
     async def test_a_running_attempt_does_not_go_on_after_a_renewal(self, scene: Scene) -> None:
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             run = await _busy(scene, node)
             assert await node.cancel(run.run_id) is True
             await scene.advance(seconds=RENEWAL)
@@ -142,28 +142,28 @@ class CancelRunningClauses:
 
     @clause("CANCEL-1", "a cancelled attempt is not tried again, and the lane is free")
     async def test_a_cancelled_attempt_is_not_tried_again(self, scene: Scene) -> None:
-        async with scene.open() as node:
-            run = await _busy(scene, node)
+        async with scene.open(lease=LEASE) as node:
+            run = await _busy(scene, node, retry=RetryPolicy.fixed(seconds=1))
             await node.cancel(run.run_id)
             await scene.advance(seconds=RENEWAL)
             scene.gate.open()
             assert (await scene.run(node, "job", payload=b"next")).state is RunState.SUCCEEDED
-            await scene.advance(seconds=20)
+            await scene.advance(seconds=3)
             assert payloads(scene) == [b"running", b"next"]
 
     @clause("CANCEL-1", "a cancelled attempt emits nothing more, and counts as no failure")
     async def test_cancelling_a_running_attempt_emits_nothing(self, scene: Scene) -> None:
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             run = await _busy(scene, node)
             await node.cancel(run.run_id)
             await scene.advance(seconds=RENEWAL)
-            assert await scene.event_types("job") == ["JobRegistered", "JobTriggered"]
+            assert await told(scene, 2) == ["JobRegistered", "JobTriggered"]
             assert await node.dead_letters() == []
             assert (await status_of(node)).last_failure_at is None
 
     @clause("CANCEL-1", "the request reaches a handler on another node", level=Level.NODES)
     async def test_a_request_to_stop_is_not_lost_between_nodes(self, scene: Scene) -> None:
-        async with scene.open() as one, scene.open(concurrency=0) as client:
+        async with scene.open(lease=LEASE) as one, scene.open(concurrency=0) as client:
             run = await _busy(scene, one)
             assert await client.cancel(run.run_id)
             await scene.advance(seconds=RENEWAL)
@@ -178,7 +178,7 @@ class CancelRunningClauses:
             seen.append(ctx)
             scene.gate.hold(scene.loop)
 
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             run = await _busy(scene, node, "threaded")
             assert not seen[0].cancelled
             await node.cancel(run.run_id)
@@ -195,13 +195,13 @@ class CancelRunningClauses:
             except asyncio.CancelledError:
                 return
 
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             run = await _busy(scene, node, "finishes")
             await node.cancel(run.run_id)
             await scene.advance(seconds=RENEWAL)
             run = await scene.look(node, run.run_id)
             assert (run.state, run.attempts[0].outcome) == (RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED)
-            assert await scene.event_types("job") == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+            assert await told(scene, 3) == ["JobRegistered", "JobTriggered", "JobSucceeded"]
 
     @clause("CANCEL-1", "an attempt that fails after the request is not tried again", uses=("virtual",))
     async def test_an_attempt_that_fails_after_the_request_is_not_tried_again(self, scene: Scene) -> None:
@@ -212,7 +212,7 @@ class CancelRunningClauses:
             except asyncio.CancelledError:
                 raise RuntimeError("on the way out") from None
 
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             run = await _busy(scene, node, "breaks")
             await node.cancel(run.run_id)
             await scene.advance(minutes=1)
@@ -224,18 +224,18 @@ class CancelRunningClauses:
     @clause("CANCEL-1", "a run whose node died after it is not tried again", level=Level.NODES, uses=("virtual",))
     async def test_a_lost_run_that_was_cancelled_is_not_tried_again(self, scene: Scene) -> None:
         async with scene.open(concurrency=0) as client:
-            async with scene.open() as one:
+            async with scene.open(lease=LEASE) as one:
                 run = await _busy(scene, one)
                 await client.cancel(run.run_id)
                 await scene.crash(one)
-            async with scene.open():
+            async with scene.open(lease=LEASE):
                 await scene.advance(minutes=2)
                 assert (await scene.look(client, run.run_id)).state is RunState.CANCELLED
                 assert scene.journal.count("job") == 1
 
     @clause("CANCEL-1", "an attempt that ends before the request reaches it keeps its outcome")
     async def test_an_attempt_that_ends_first_keeps_its_outcome(self, scene: Scene) -> None:
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             run = await _busy(scene, node)
             scene.gate.open()
             await scene.settle()
@@ -244,7 +244,7 @@ class CancelRunningClauses:
 
     @clause("CANCEL-1", "a final run stays as it is: False")
     async def test_a_final_run_is_not_touched(self, scene: Scene) -> None:
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             await node.schedule(manual(handler="script"))
             fine = await scene.run(node, "job", payload=script("ok"))
             dead = await scene.run(node, "job", payload=script("permanent"))
@@ -260,7 +260,7 @@ class CancelRunningClauses:
 
     @clause("CANCEL-1", "cancelling one run leaves the job's others alone")
     async def test_cancelling_a_running_attempt_leaves_the_queue_alone(self, scene: Scene) -> None:
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             run = await _busy(scene, node, "script", script("hold"))
             run_id = await node.trigger_once("job", payload=script("ok"))
             await node.cancel(run.run_id)
@@ -275,7 +275,7 @@ class CancelRunningClauses:
             run_id = await client.trigger_once("job")
             await client.cancel(run_id)
         await scene.reopen()
-        async with scene.open() as node:
+        async with scene.open(lease=LEASE) as node:
             await scene.settle()
             assert (await scene.look(node, run_id)).state is RunState.CANCELLED
             assert scene.journal.count() == 0

@@ -9,6 +9,7 @@ from rota.run import Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event, script
 from rota_contracts.families._look import only, payloads, status_of, ticking
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 
@@ -82,11 +83,11 @@ class PauseClauses:
 
     @clause("PAUSE-1", "a running attempt of a paused job finishes")
     async def test_a_pause_does_not_stop_a_running_attempt(self, scene: Scene) -> None:
-        async with scene.open() as node:
+        async with scene.open(lease=timedelta(seconds=3)) as node:
             await node.schedule(manual(handler="hold"))
             run = await scene.run(node, "job")
             await node.pause("job", reason="maintenance")
-            await scene.advance(seconds=15)
+            await scene.advance(seconds=2)
             assert scene.journal.running("job")
             await scene.release()
             assert (await scene.look(node, run.run_id)).state is RunState.SUCCEEDED
@@ -295,4 +296,4 @@ class ResumeClauses:
             await node.pause("job", reason="maintenance")
             await node.resume("job")
             await scene.settle()
-            assert await scene.event_types("job") == ["JobRegistered"]
+            assert await told(scene, 1) == ["JobRegistered"]

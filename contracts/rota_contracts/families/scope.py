@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,7 @@ from rota.errors import JobNotFound, RunNotFound
 from rota.run import Retention, RunState
 from rota_contracts.clause import clause
 from rota_contracts.declare import event, key, manual, on_event
+from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 HERE, THERE = "here", "there"
@@ -29,8 +31,8 @@ class ScopeClauses:
             await scene.settle()
             assert scene.journal.count("job", HERE) == 0
             assert [each.payload for each in scene.journal.of("job", THERE)] == [THERE.encode()]
-            assert await scene.event_types("job", scope_id=HERE) == ["JobRegistered"]
-            assert await scene.event_types("job", scope_id=THERE) == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+            assert await told(scene, 1, scope_id=HERE) == ["JobRegistered"]
+            assert await told(scene, 3, scope_id=THERE) == ["JobRegistered", "JobTriggered", "JobSucceeded"]
             found = await node.get_schedule("job", scope_id=HERE)
             assert found is not None
             assert found.payload == HERE.encode()
@@ -93,14 +95,14 @@ class ScopeClauses:
 
     @clause("ID-2", "cancel touches no run of another scope")
     async def test_cancel_touches_no_run_of_another_scope(self, scene: Scene) -> None:
-        async with scene.open() as node:
+        async with scene.open(lease=timedelta(seconds=3)) as node:
             for scope in (HERE, THERE):
                 await node.schedule(manual(scope_id=scope, handler="hold"))
             running = await scene.run(node, "job", scope_id=THERE)
             waiting = await scene.run(node, "job", scope_id=THERE)
             assert not await node.cancel(running.run_id, scope_id=HERE)
             assert not await node.cancel(waiting.run_id, scope_id=HERE)
-            await scene.advance(seconds=15)
+            await scene.advance(seconds=2)
             await scene.release()
             for run in (running, waiting):
                 assert (await scene.look(node, run.run_id, scope_id=THERE)).state is RunState.SUCCEEDED
