@@ -13,7 +13,7 @@ from rota import JobDefinition, Manual, RetryPolicy, RunState, VirtualClock
 from rota.backend import ClaimRequest, Enqueue, FactKind, JobKey, NodeInfo, Prune, Registration, RunQuery, Settlement
 from rota.ids import new_run_id
 from rota.run import AttemptOutcome, Cause
-from rota_backends.sqlite import SqliteBackend, lane, work
+from rota_backends.sqlite import SqliteBackend, claiming, lane
 
 HOUR = timedelta(hours=1)
 HANDLERS = frozenset({"ok"})
@@ -73,11 +73,11 @@ async def plan(backend: SqliteBackend, statement: str) -> str:
 @pytest.mark.parametrize(
     ("statement", "index"),
     [
-        (work._READY, "rota_lane_ready"),
-        (work._FIRST_KIND, "rota_lane_ready"),
-        (work._NEXT_KIND, "rota_lane_ready"),
-        (work._AWAKE, "rota_lane_wakes"),
-        (work._HOLDERS, "rota_lane_leased"),
+        (claiming._READY, "rota_lane_ready"),
+        (claiming._FIRST_KIND, "rota_lane_ready"),
+        (claiming._NEXT_KIND, "rota_lane_ready"),
+        (claiming._AWAKE, "rota_lane_wakes"),
+        (claiming._HOLDERS, "rota_lane_leased"),
         (lane._FIRST_WAITING, "rota_run_waiting"),
         (lane._FIRST_START, "rota_run_delayed"),
     ],

@@ -42,7 +42,7 @@ from rota.capability import Capability, Precision
 from rota.clock import Clock
 from rota.errors import NotOpen, ScheduleError
 from rota.run import Decision, JobRun
-from rota_backends.sqlite import history, jobs, nodes, occurrences, outbox, settling, work
+from rota_backends.sqlite import claiming, history, jobs, nodes, occurrences, outbox, settling, work
 from rota_backends.sqlite.connecting import SYNCHRONOUS
 from rota_backends.sqlite.schema import OLDEST_SQLITE
 from rota_backends.sqlite.thread import StoreThread
@@ -162,7 +162,7 @@ class SqliteBackend(Backend):
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         return await self._store.write(
-            lambda session: work.claim(session, request), lambda session: work.peek_claim(session, request)
+            lambda session: claiming.claim(session, request), lambda session: claiming.peek_claim(session, request)
         )
 
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:

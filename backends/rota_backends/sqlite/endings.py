@@ -22,6 +22,7 @@ _CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error,
     ?, records, ? FROM rota_run WHERE seq = ?"""
 GONE = "DELETE FROM rota_run WHERE seq = ?"
+ALL_GONE = "DELETE FROM rota_run WHERE seq IN (SELECT value FROM json_each(?))"
 
 _UNSTARTED = """SELECT seq FROM rota_run WHERE lane = ?1 AND state = 0 AND seq != ?2
     UNION ALL SELECT seq FROM rota_run WHERE lane = ?1 AND state = 1"""
@@ -33,7 +34,7 @@ def finish(session: Session, ended: list[tuple[Any, ...]], died: list[tuple[Any,
     db = session.db
     if ended:
         db.executemany(ENDED, ended)
-        db.executemany(GONE, [row[-1:] for row in ended])
+        db.execute(ALL_GONE, (str([row[-1] for row in ended]),))
     if died:
         db.executemany(DIED, died)
         db.executemany(GONE, [row[-1:] for row in died])

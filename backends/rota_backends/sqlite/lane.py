@@ -15,7 +15,6 @@ _HOT = (
     "paused", "last_attempt_at", "last_success_at", "last_failure_at",
 )  # fmt: skip
 COLUMNS = ", ".join(f"l.{name}" for name in ("id", *_HOT))
-WIDTH = len(_HOT) + 1
 BY_ID = f"SELECT {COLUMNS} FROM rota_lane l WHERE l.id = ?"
 BY_KEY = f"SELECT {COLUMNS} FROM rota_job j JOIN rota_lane l ON l.id = j.id WHERE j.scope_id = ? AND j.job_id = ?"
 UPDATE = f"UPDATE rota_lane SET {', '.join(f'{name} = ?' for name in _HOT)} WHERE id = ?"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota.backend import Fact, JobKey, SetAside
-from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span, uuid_or_none
+from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span, uuid
 from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.thread import Answer
 
@@ -98,13 +98,12 @@ def _facts(session: Session, rows: list[tuple[Any, ...]]) -> list[Fact]:
         for stored in (row[2], row[8], row[9], row[11]):
             if stored not in instants:
                 instants[stored] = instant(stored)
-    return [_fact(session, row, instants) for row in rows]
-
-
-def _fact(session: Session, row: tuple[Any, ...], instants: dict[int | None, Any]) -> Fact:
-    seq, kind, at, definition, run_id, attempt, revision, cause, due, started_at, error, next_at, records, depth = row
-    return Fact(
-        seq, KINDS[kind], instants[at], session.definition(definition), uuid_or_none(run_id), attempt, revision,
-        None if cause is None else CAUSES[cause], instants[due], instants[started_at], error, instants[next_at],
-        records, depth,
-    )  # fmt: skip
+    return [
+        Fact(
+            seq, KINDS[kind], instants[at], session.definition(definition), None if run_id is None else uuid(run_id),
+            attempt, revision, None if cause is None else CAUSES[cause], instants[due], instants[started_at], error,
+            instants[next_at], records, depth,
+        )
+        for seq, kind, at, definition, run_id, attempt, revision, cause, due, started_at, error, next_at, records, depth
+        in rows
+    ]  # fmt: skip

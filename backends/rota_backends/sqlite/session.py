@@ -130,6 +130,11 @@ class Session:
             lane = self._lanes[row[0]] = Lane(*row)
         return lane
 
+    def forget_lanes(self, lanes: Iterable[int]) -> None:
+        """They were changed past this memory."""
+        for lane_id in lanes:
+            self._lanes.pop(lane_id, None)
+
     def load_lanes(self, keys: Iterable[JobKey]) -> None:
         """Read many at once; those not known by number are left to `lane`."""
         known = [number for key in keys if (number := self._ids.get(key)) is not None]

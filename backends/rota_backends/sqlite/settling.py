@@ -9,6 +9,7 @@ from typing import Any
 from rota.backend import Claimed, ClaimRequest, FactKind, Settlement
 from rota.codec import to_dict
 from rota.run import Attempt, AttemptOutcome, RunState
+from rota_backends.sqlite.claiming import HEAD, claim
 from rota_backends.sqlite.codes import (
     DEAD_CODE,
     FINAL_CODE,
@@ -21,7 +22,6 @@ from rota_backends.sqlite.codes import (
 from rota_backends.sqlite.endings import finish, forget_oldest
 from rota_backends.sqlite.lane import Lane, refresh
 from rota_backends.sqlite.session import Session
-from rota_backends.sqlite.work import HEAD, claim
 
 _HEAD = f"SELECT {HEAD} FROM rota_run r WHERE r.seq = ?"
 _RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?,
@@ -62,8 +62,6 @@ class Settling:
         head = session.claimed.pop((lane.id, lane.token), None)
         if head is None:
             head = session.db.execute(_HEAD, (lane.head,)).fetchone()
-        if head[1] != new.run_id.bytes:
-            return False
         self._settle(lane, head, new)
         return True
 

@@ -98,7 +98,8 @@ class StoreThread:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         entry = (asyncio.get_running_loop(), wake)
         self._wakes.append(entry)
-        self.read(lambda session: None)  # the thread may be asleep until somebody calls: now it has to look round
+        # The thread may be asleep until somebody calls: now it has to look round.
+        self._calls.put(Call(lambda session: None, False, None))
         return lambda: self._wakes.remove(entry) if entry in self._wakes else None
 
     def read(self, work: Callable[[Session], T]) -> asyncio.Future[T]:

@@ -1,0 +1,199 @@
+"""Claims: at most one run of each claimable lane, many lanes at a time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from rota.backend import Claim, Claimed, ClaimRequest
+from rota.event import Event
+from rota_backends.sqlite import nodes
+from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid
+from rota_backends.sqlite.lane import refresh
+from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.thread import Answer
+
+EXPIRED_PAGE = 100
+HEAD = "r.seq, r.run_id, r.definition, r.cause, r.due, r.depth, r.attempt, r.first_started_at, r.payload, r.event"
+_LANE = "l.id, l.token, l.queue, l.handler, l.ready_at, l.node, l.started_at, l.lease_until"
+_QUEUE, _READY_AT, _WIDTH = 2, 4, 8
+_LANES = f"SELECT {_LANE}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head"
+_READY = f"""{_LANES} WHERE l.ready_at IS NOT NULL AND l.rank = ? AND l.queue = ? AND l.handler = ?
+    ORDER BY l.ready_at"""
+_CLAIMED = """UPDATE rota_lane SET token = token + 1, lease_until = ?, node = ?, number = ?, started_at = ?,
+    last_attempt_at = ?, pinned = 1, ready_at = NULL, wake_at = NULL WHERE id IN (SELECT value FROM json_each(?))"""
+_FIRST_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT NULL
+    ORDER BY rank, queue, handler LIMIT 1"""
+# An instant past all others takes SQLite straight to the next kind; without it, it walks over every lane of this one.
+_NEXT_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT NULL
+    AND (rank, queue, handler, ready_at) > (?, ?, ?, 9223372036854775807)
+    ORDER BY rank, queue, handler, ready_at LIMIT 1"""
+_AWAKE = "SELECT id FROM rota_lane WHERE wake_at <= ?"
+_HOLDERS = """SELECT node, lease_until FROM rota_lane WHERE lease_until IS NOT NULL AND node > ?
+    ORDER BY node, lease_until LIMIT 1"""
+
+Kind = tuple[int, str, str]
+Row = tuple[Any, ...]
+
+
+def peek_claim(session: Session, request: ClaimRequest) -> Claimed | Answer:
+    """Whether there is anything to claim; if not, that is the answer, and nothing was written."""
+    if session.one(f"{_AWAKE} LIMIT 1", (session.now,)) is not None:
+        return Answer.WRITE
+    if request.limit > 0 and (_is_repeat(session, request) or next(_kinds(session, request), None) is not None):
+        return Answer.WRITE
+    return _answer(session, [])
+
+
+def claim(session: Session, request: ClaimRequest) -> Claimed:
+    """At most one run of each claimable lane."""
+    awake = session.db.execute(_AWAKE, (session.now,)).fetchall()
+    if awake:
+        refresh(session, *[session.lane_by_id(lane_id) for (lane_id,) in awake])
+    session.write_lanes()
+    if request.number and _is_repeat(session, request):
+        before = held(session, "l.node = ? AND l.number = ?", (request.node_id, request.number), request.handlers)
+        return _answer(session, before)
+    rows = _ready(session, request) if request.limit > 0 else []
+    if not rows:
+        return _answer(session, [])
+    claims = _hand_over(session, request, rows)
+    if request.number:
+        made = (request.node_id, request.number, session.now)
+        session.db.execute("INSERT OR REPLACE INTO rota_claim VALUES (?, ?, ?)", made)
+    return _answer(session, claims)
+
+
+def _is_repeat(session: Session, request: ClaimRequest) -> bool:
+    return bool(session.one("SELECT number FROM rota_claim WHERE node = ?", (request.node_id,)) == request.number)
+
+
+def _kinds(session: Session, request: ClaimRequest) -> Iterator[Kind]:
+    """Rank, queue and handler of ready lanes this request may have; one probe each, however many lanes there are."""
+    live: frozenset[str] | None = None
+    kind: Kind | None = session.db.execute(_FIRST_KIND).fetchone()
+    while kind is not None:
+        is_served = kind[2] in request.handlers
+        if not is_served:
+            live = nodes.handlers(session) if live is None else live
+            is_served = kind[2] not in live  # nobody has it: it is handed out to be dead-lettered (RETRY-4)
+        if is_served and (request.queues is None or request.queues.get(kind[1], 0) > 0):
+            yield kind
+        kind = session.db.execute(_NEXT_KIND, kind).fetchone()
+
+
+def _ready(session: Session, request: ClaimRequest) -> list[Row]:
+    """Lanes with their heads: by rank, then by who became ready first, within the slots of each queue."""
+    found: list[Row] = []
+    free = None if request.queues is None else dict(request.queues)
+    kinds = list(_kinds(session, request))
+    for rank in dict.fromkeys(kind[0] for kind in kinds):
+        if len(found) >= request.limit:
+            break
+        _pick(session, [kind for kind in kinds if kind[0] == rank], request.limit, free, found)
+    return found
+
+
+def _pick(session: Session, kinds: list[Kind], limit: int, free: dict[str, int] | None, found: list[Row]) -> None:
+    """Of one rank; the kinds are merged row by row, so that no more is read than is taken."""
+    if len(kinds) == 1 and free is None:
+        found += session.db.execute(f"{_READY} LIMIT ?", (*kinds[0], limit - len(found))).fetchall()
+        return
+    cursors = [session.db.execute(_READY, kind) for kind in kinds]
+    for row in heapq.merge(*cursors, key=lambda row: row[_READY_AT]):
+        if free is not None:
+            if free[row[_QUEUE]] <= 0:
+                continue
+            free[row[_QUEUE]] -= 1
+        found.append(row)
+        if len(found) >= limit:
+            break
+    for cursor in cursors:
+        cursor.close()
+
+
+def _hand_over(session: Session, request: ClaimRequest, rows: list[Row]) -> list[Claim]:
+    now, node, until = session.now, request.node_id, session.now + span(request.lease)
+    lanes = [row[0] for row in rows]
+    session.db.execute(_CLAIMED, (until, node, request.number, now, now, str(lanes)))
+    session.forget_lanes(lanes)
+    ends, handlers, claims = instant(until), request.handlers, []
+    for row in rows:
+        token, head = row[1] + 1, row[_WIDTH:]
+        session.claimed[row[0], token] = head
+        claims.append(_as_claim(session, row, token, node, session.time, ends, row[3] not in handlers))
+    if session.tells_facts:
+        session.facts += [
+            (
+                TRIGGERED_CODE,
+                now,
+                lane,
+                definition,
+                run_id,
+                attempt + 1,
+                0,
+                cause,
+                due,
+                now,
+                None,
+                None,
+                None,
+                depth + 1,
+            )
+            for lane, *_, run_id, definition, cause, due, depth, attempt, _, _, _ in rows
+        ]
+    return claims
+
+
+def _as_claim(
+    session: Session,
+    row: Row,
+    token: int,
+    node: str,
+    started_at: datetime,
+    ends: datetime,
+    handler_is_missing: bool,
+) -> Claim:
+    _, run_id, number, cause, due, depth, attempt, first_started_at, payload, event = row[_WIDTH:]
+    definition = session.definition(number)
+    return Claim(
+        session.key_of(number), uuid(run_id), definition, definition.payload if payload is None else payload,
+        CAUSES[cause], attempt + 1, token, started_at,
+        started_at if first_started_at is None else instant(first_started_at), ends,
+        None if due is None else instant(due), None if event is None else load(event, Event), depth, row[_QUEUE],
+        node, handler_is_missing,
+    )  # fmt: skip
+
+
+def held(session: Session, where: str, parameters: Row, handlers: frozenset[str] | None) -> list[Claim]:
+    """Claims that were made before and still hold."""
+    query = f"{_LANES} WHERE l.lease_until IS NOT NULL AND {where}"
+    return [
+        _as_claim(
+            session, row, row[1], row[5], instant(row[6]), instant(row[7]),
+            handlers is not None and row[3] not in handlers,
+        )
+        for row in session.db.execute(query, parameters).fetchall()
+    ]  # fmt: skip
+
+
+def _answer(session: Session, claims: list[Claim]) -> Claimed:
+    """With what has expired, and when more may be claimable."""
+    expired: list[Claim] = []
+    next_at: int | None = session.one("SELECT min(wake_at) FROM rota_lane WHERE wake_at IS NOT NULL")
+    for node, lease_until in _holders(session):
+        next_at = lease_until if next_at is None else min(next_at, lease_until)
+        if lease_until <= session.now and len(expired) < EXPIRED_PAGE:
+            where = "l.node = ? AND l.lease_until <= ? ORDER BY l.lease_until LIMIT ?"
+            expired += held(session, where, (node, session.now, EXPIRED_PAGE - len(expired)), None)
+    return Claimed(session.time, claims, expired, instant_or_none(next_at))
+
+
+def _holders(session: Session) -> Iterator[tuple[str, int]]:
+    """Who holds leases, and when the first of each ends."""
+    row = session.db.execute(_HOLDERS, ("",)).fetchone()
+    while row is not None:
+        yield row
+        row = session.db.execute(_HOLDERS, row[:1]).fetchone()
