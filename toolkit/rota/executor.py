@@ -17,7 +17,7 @@ from rota.context import JobContext
 from rota.errors import UndecodablePayload
 from rota.held import Held
 from rota.lifecycle import Outcome, Refused, Stopped, TimedOut, error_text
-from rota.outcome import Failed, Retry, Succeeded
+from rota.outcome import Failed, JobResult, Retry, Succeeded
 from rota.registry import Handler, HandlerRegistry
 from rota.services import Services
 from rota.threads import ThreadRaised, Threads
@@ -162,10 +162,9 @@ def _accept(held: Held, result: Any) -> Outcome | HandBack:
         return TimedOut()
     if result is None:
         return _stopped(held) if held.saw_stop else SUCCEEDED
-    if issubclass(
-        type(result), Succeeded | Failed | Retry
-    ):  # not isinstance: proxies may raise when asked what they are
-        return result
+    if issubclass(type(result), Succeeded | Failed | Retry):  # isinstance would ask proxies, and those may raise
+        said: JobResult = result
+        return said
     log.warning(
         "handler %r returned a %s; only None and JobResult mean something, it counts as Succeeded",
         held.claim.definition.handler_name,

@@ -14,6 +14,7 @@ from rota.node import Node
 
 log = logging.getLogger("rota")
 
+_CLAIM_PATIENCE = 200  # times 5 ms
 _STILL = 0.3  # real seconds without anybody moving a virtual clock: nobody will
 
 
@@ -24,6 +25,7 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
     before = current_activity.set(activity)  # a virtual clock waits for what follows a timeout
     activity.begin()
     try:
+        await _while_claiming(node)
         await node.hand_back_unstarted()
         await _until_empty(node, MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
         for held in _running(node):
@@ -33,9 +35,18 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
             node.give_up(held)
         await node.loop.stop()
         await _flush(node)
+        await node.hand_back_unstarted()  # the answer to a claim came late
     finally:
         activity.end()
         current_activity.reset(before)
+
+
+async def _while_claiming(node: Node) -> None:
+    """What a claim under way brings is handed back with the rest."""
+    for _ in range(_CLAIM_PATIENCE):
+        if not node.exchange.is_claiming:
+            return
+        await asyncio.sleep(0.005)
 
 
 def _running(node: Node) -> list[Held]:

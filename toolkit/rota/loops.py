@@ -52,6 +52,7 @@ class Loop:
         self._error_rest = error_rest  # the longest rest between two tries
         self._wake = asyncio.Event()
         self._activity = watch(clock, lambda: f"loop {name}")
+        self._is_finishing = False
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,6 +70,14 @@ class Loop:
             self._runner = None
         self._activity.end()
 
+    async def finish(self, patience: float) -> None:
+        """Take turns until one finds nothing left to do, for at most `patience` real seconds; then stop."""
+        if self._runner is not None:
+            self._is_finishing = True
+            self.poke()
+            await asyncio.wait({self._runner}, timeout=patience)
+        await self.stop()
+
     def poke(self) -> None:
         """Take a turn now."""
         self._activity.begin()
@@ -79,20 +88,30 @@ class Loop:
         if self._virtual is None and delta < self._poll:
             asyncio.get_running_loop().call_later(max(delta.total_seconds(), 0.0), self._wake.set)
 
+    def look_again(self) -> None:
+        """There may be something to do earlier than thought (a virtual clock asks by itself)."""
+        if self._virtual is None:
+            self._wake.set()
+
     async def _run(self) -> None:
         current_activity.set(self._activity)
         while True:
             self._wake.clear()
+            is_last = self._is_finishing
             turn = await self._take_turn()
             if turn.progressed:
                 self._activity.progressed()
+            elif is_last:
+                return
             await self._rest(turn.rest)
 
     async def _take_turn(self) -> Turn:
         try:
             turn = await self._persevere()
-        except asyncio.CancelledError:
-            raise
+        except asyncio.CancelledError as error:
+            if self._runner is None or self._runner.cancelling():
+                raise
+            return self._failed(error, "was cancelled from inside")  # by what it called: no reason to end for ever
         except STORE_ERRORS as error:
             return self._failed(error, "the store does not answer")
         except Exception as error:
@@ -115,7 +134,7 @@ class Loop:
                 continue
         return await self._turn()
 
-    def _failed(self, error: Exception, what: str) -> Turn:
+    def _failed(self, error: BaseException, what: str) -> Turn:
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8 …: an outage must not flood the log
             log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type(error).__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from rota.backend.fact import Fact
 from rota.backend.port import Backend
 from rota.backend.types import FactKind, JobKey, RunQuery, SetAside
 from rota.events import EventStore, Notifier
+from rota.events.hooked import is_cancelled_from_outside
 from rota.loops import Loop, Turn
 from rota.waits import seconds_after
 
@@ -72,7 +74,9 @@ class Relay:
         if self._events is not None and not self._held_up:
             try:
                 await self._events.write(*facts)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if is_cancelled_from_outside(error):
+                    raise
                 log.warning("the event store did not take %d events at once: %s", len(facts), type(error).__name__)
             else:
                 await self._tell_admins(facts)
@@ -101,7 +105,9 @@ class Relay:
                 await self._events.write(fact)
             if fact.kind is FactKind.DEAD_LETTERED:
                 await self._notify(fact)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled_from_outside(error):
+                raise
             return self._failed(key, fact, error)
         self._held_up.pop(key, None)
         self._done.append(fact.seq)
@@ -112,7 +118,7 @@ class Relay:
         for run in await self._backend.runs(query):
             await self._notifier.dead_letter(run)
 
-    def _failed(self, key: JobKey, fact: Fact, error: Exception) -> bool:
+    def _failed(self, key: JobKey, fact: Fact, error: BaseException) -> bool:
         """Try again later, the job's other events waiting; after many tries set it aside and go on (HIST-4)."""
         held = self._held_up.setdefault(key, _HeldUp(0, 0.0))
         held.tries += 1

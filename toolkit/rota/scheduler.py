@@ -64,6 +64,7 @@ T = TypeVar("T")
 NOTHING = Capability(0)
 _TRIES = 4  # of a call, however short the backend's patience
 _PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
+_LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless the event store hangs
 
 
 class Scheduler:
@@ -170,12 +171,21 @@ class Scheduler:
         if parts is None:
             return
         try:
-            if parts.works:
-                await leave(parts.node, self._options.drain_timeout, self._hurry)
-            await self._stop(parts)
+            await self._leave(parts)
         finally:
             self._forget_signals()
             await self._backend.close()
+
+    async def _leave(self, parts: Parts) -> None:
+        try:
+            if parts.works:
+                await leave(parts.node, self._options.drain_timeout, self._hurry)
+            if parts.relay.loop in parts.loops:
+                await parts.relay.loop.finish(_LAST_WORDS)
+        finally:
+            await self._stop(
+                parts
+            )  # also when leaving itself is cancelled: nothing may go on behind a closed scheduler
 
     async def _stop(self, parts: Parts) -> None:
         await self._halt(parts)
@@ -255,6 +265,7 @@ class Scheduler:
                 return ScheduleOutcome.DUPLICATE
             if answer is Registered.STORED:
                 parts.facts_may_have_come()
+                parts.ticker.loop.look_again()
                 return outcome
 
     def _check(self, definition: JobDefinition) -> None:

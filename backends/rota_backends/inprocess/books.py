@@ -15,7 +15,7 @@ from rota.backend import Fact, JobKey, NodeInfo, SetAside
 from rota.definition import JobDefinition, OnEvent
 from rota.event import Event
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
-from rota_backends.inprocess.records import Lane
+from rota_backends.inprocess.records import TIDY_ABOVE, Lane
 
 
 class Agenda:
@@ -25,6 +25,7 @@ class Agenda:
         self._heap: list[tuple[datetime, int, Lane]] = []
         self._owed: dict[Lane, None] = {}  # taken from the heap because it was due, not yet decided
         self._order = count()
+        self._most = TIDY_ABOVE
         self._listings: dict[str, list[str]] = {}
 
     def plan(self, lane: Lane, next_due: datetime | None) -> None:
@@ -32,6 +33,15 @@ class Agenda:
         lane.next_due = next_due
         if next_due is not None:
             heapq.heappush(self._heap, (next_due, next(self._order), lane))
+            if len(self._heap) > self._most:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Plans that were replaced leave entries behind, which a far due time would keep for as long."""
+        valid = {entry[2]: entry for entry in self._heap if entry[2].next_due == entry[0]}
+        self._heap[:] = valid.values()
+        heapq.heapify(self._heap)
+        self._most = max(TIDY_ABOVE, 2 * len(self._heap))
 
     def due(self, now: datetime, limit: int) -> list[Lane]:
         heap = self._heap

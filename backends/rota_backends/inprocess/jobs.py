@@ -42,7 +42,7 @@ class Jobs(Store):
         holder = self._registration_keys.holder(taken, now) if taken else None
         if holder is not None and holder != new.request_id:
             return Registered.DUPLICATE
-        if (lane.revision if lane else 0) != new.expected:
+        if (lane.revision if lane else 0) != new.expected or (lane and lane.has_decided(new.next_due, new.decided)):
             return Registered.CONFLICT
         if taken and new.idempotency_key and holder is None:
             self._registration_keys.take(taken, new.request_id, now + new.idempotency_key.ttl)
@@ -94,6 +94,8 @@ class Jobs(Store):
     async def pause(self, change: PauseChange) -> bool:
         lane = self._lanes.get(change.key)
         if lane is None or lane.definition is None or lane.revision != change.expected:
+            return False
+        if lane.has_decided(change.next_due, change.decided):
             return False
         lane.paused = change.reason
         lane.revision += 1

@@ -119,6 +119,7 @@ class Occurrences(Store):
         if new.delay:
             lane.delay(run, now + new.delay)
             self._refresh(lane, now)
+            self._wake()  # whoever sleeps to the next known instant has to know of this one
             return new.run_id
         lane.add(run)
         if lane.bucket is None and lane.head is None and self._ready.refresh(lane, now):

@@ -77,6 +77,8 @@ class Reading(Store):
                 self._unletter(letter)
         keys = sum(book.forget(now) for book in (self._registration_keys, self._trigger_keys, self._event_keys))
         self._nodes.forget(now)
+        for name in [name for name, grant in self._locks.items() if grant.until <= now]:
+            del self._locks[name], self._lock_holders[name]
         return len(old) + keys
 
     def _is_old(self, run: Run, kept: int, request: Prune, now: datetime) -> bool:
@@ -118,10 +120,14 @@ class Reading(Store):
         mine = held is not None and self._lock_holders.get(name) == node_id
         if held is not None and held.until > now and not mine:
             return None
-        token = held.token if mine and held is not None else (held.token + 1 if held else 1)
-        self._locks[name] = LockGrant(name, token, now if ttl is None else now + ttl)
-        self._lock_holders[name] = "" if ttl is None else node_id
-        return self._locks[name]
+        token = held.token if mine and held is not None else next(self._order)  # so that nothing need be kept for it
+        grant = LockGrant(name, token, now if ttl is None else now + ttl)
+        if ttl is None:
+            self._locks.pop(name, None)
+            self._lock_holders.pop(name, None)
+        else:
+            self._locks[name], self._lock_holders[name] = grant, node_id
+        return grant
 
     async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
         if value is not None and self._bookmarks.get(name, 0) == expected:

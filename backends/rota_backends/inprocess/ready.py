@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import count
 
-from rota_backends.inprocess.records import Lane
+from rota_backends.inprocess.records import TIDY_ABOVE, Lane
 
 
 class Bucket:
@@ -30,6 +30,7 @@ class ReadyLanes:
         self._buckets: dict[tuple[int, str, str], Bucket] = {}
         self._groups: list[tuple[int, list[Bucket]]] = []  # by priority, highest first
         self._timers: list[tuple[datetime, int, Lane]] = []
+        self._most = TIDY_ABOVE
         self._order = count()
 
     def refresh(self, lane: Lane, now: datetime) -> bool:
@@ -51,6 +52,18 @@ class ReadyLanes:
         if start is not None and start > now and lane.timer_at != start:
             lane.timer_at = start
             heapq.heappush(self._timers, (start, next(self._order), lane))
+            if len(self._timers) > self._most:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Timers of runs that were cancelled would stay until their time."""
+        valid = {lane: (start, order, lane) for start, order, lane in self._timers if lane.next_start() == start}
+        for start, _, lane in self._timers:
+            if lane not in valid and lane.timer_at == start:
+                lane.timer_at = None
+        self._timers[:] = valid.values()
+        heapq.heapify(self._timers)
+        self._most = max(TIDY_ABOVE, 2 * len(self._timers))
 
     def _drop_timer(self) -> Lane:
         start, _, lane = heapq.heappop(self._timers)

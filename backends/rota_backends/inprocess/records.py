@@ -16,6 +16,7 @@ from rota.run import Attempt, AttemptOutcome, Cause, Decision, JobRun, RunState
 AttemptRow = tuple[int, datetime, datetime, AttemptOutcome, str | None, str, int]
 
 MAX_DECISIONS = 1000
+TIDY_ABOVE = 1024  # entries of a heap: fewer are not worth looking for stale ones
 
 
 class Run:
@@ -182,6 +183,15 @@ class Lane:
             else:
                 self.gone -= 1
 
+    def has_gone(self) -> None:
+        """One of the runs that stand here was cancelled; many of them are cleared away at once."""
+        self.gone += 1
+        if self.gone > TIDY_ABOVE and 2 * self.gone > self.unfinished():
+            self.waiting = deque(run for run in self.waiting or () if run.state is RunState.QUEUED)
+            self.delayed = [entry for entry in self.delayed or () if entry[2].state is RunState.QUEUED]
+            heapq.heapify(self.delayed)
+            self.gone = 0
+
     def next_start(self) -> datetime | None:
         """When this lane may become claimable by time alone."""
         if self.head is not None:
@@ -202,6 +212,11 @@ class Lane:
         return runs
 
     # --- what is remembered ---
+
+    def has_decided(self, *instants: datetime | None) -> bool:
+        """Whether a tick came before a change that was made up without knowing of it (CRON-4)."""
+        decided = self.decided
+        return decided is not None and any(at is not None and at <= decided for at in instants)
 
     def remember(self, decisions: tuple[Decision, ...]) -> None:
         for decision in decisions:

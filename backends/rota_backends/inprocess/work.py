@@ -222,11 +222,10 @@ class Work(Store):
             run.stop = run.stop or reason
             return True
         now, lane = self.clock.now(), run.lane
-        if run is lane.head:
-            lane.head = None
-        else:
-            lane.gone += 1
+        stands_in_line = run is not lane.head
         self._end_unstarted(run, now, reason)
+        if stands_in_line:
+            lane.has_gone()
         self._refresh(lane, now)
         self._wake()
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -112,10 +113,10 @@ def register(session: Session, batch: Sequence[Registration]) -> list[Registered
 
 def _register(session: Session, new: Registration) -> Registered:
     lane, request_id = session.lane(new.key), new.request_id.bytes
-    revision, last_request = 0, None
+    revision, last_request, decided = 0, None, None
     if lane is not None:
-        query = "SELECT revision, last_request FROM rota_job WHERE id = ?"
-        revision, last_request = session.db.execute(query, (lane.id,)).fetchone()
+        query = "SELECT revision, last_request, decided FROM rota_job WHERE id = ?"
+        revision, last_request, decided = session.db.execute(query, (lane.id,)).fetchone()
     if last_request == request_id:
         return Registered.STORED
     taken, holder = new.idempotency_key, None
@@ -123,7 +124,7 @@ def _register(session: Session, new: Registration) -> Registered:
         holder = keys.holder(session, OF_REGISTRATION, lane.id, taken.key)
     if holder is not None and holder != request_id:
         return Registered.DUPLICATE
-    if revision != new.expected:
+    if revision != new.expected or _is_decided(decided, new.next_due, new.decided):
         return Registered.CONFLICT
     if lane is None:
         lane = session.new_lane(new.key)
@@ -132,6 +133,11 @@ def _register(session: Session, new: Registration) -> Registered:
     if new.changes:
         _store(session, lane, new, revision + 1)
     return Registered.STORED
+
+
+def _is_decided(decided: int | None, *instants: datetime | None) -> bool:
+    """Whether a tick came before a change that was made up without knowing of it (CRON-4)."""
+    return decided is not None and any(at is not None and micros(at) <= decided for at in instants)
 
 
 def _store(session: Session, lane: Lane, new: Registration, revision: int) -> None:
@@ -198,7 +204,9 @@ def pause(session: Session, change: PauseChange) -> bool:
     lane = session.lane(change.key)
     if lane is None or lane.definition is None:
         return False
-    if session.one("SELECT revision FROM rota_job WHERE id = ?", (lane.id,)) != change.expected:
+    query = "SELECT revision, decided FROM rota_job WHERE id = ?"
+    revision, decided = session.db.execute(query, (lane.id,)).fetchone()
+    if revision != change.expected or _is_decided(decided, change.next_due, change.decided):
         return False
     session.db.execute(
         """UPDATE rota_job SET paused = ?, revision = revision + 1, next_due = ?, decided = coalesce(?, decided)

@@ -1,0 +1,115 @@
+"""Leaving while something is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler
+from rota.backend.types import Claimed, ClaimRequest
+from rota_backends.inprocess import InProcessBackend
+from tests.scheduler.real import manual, registry, until
+
+
+class _SlowEvents(InMemoryEventStore):
+    async def write(self, *events: Event) -> int:
+        await asyncio.sleep(0.02)
+        return await super().write(*events)
+
+
+async def test_events_of_what_was_drained_are_written_before_the_scheduler_is_closed() -> None:
+    events, started, release = _SlowEvents(), asyncio.Event(), asyncio.Event()
+
+    async def waits(ctx: JobContext) -> None:
+        started.set()
+        await release.wait()
+
+    async with Scheduler(InProcessBackend(), registry(waits=waits), events=events) as scheduler:
+        await scheduler.schedule(manual("waits"))
+        await scheduler.trigger_once("waits")
+        await started.wait()
+        asyncio.get_running_loop().call_later(0.05, release.set)
+    written = [event.event_type for _, event in await events.read()]
+    assert written == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+
+
+class _HangingEvents(InMemoryEventStore):
+    async def write(self, *events: Event) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+
+async def test_a_hanging_event_store_does_not_keep_a_node_from_leaving() -> None:
+    async with asyncio.timeout(30):
+        async with Scheduler(InProcessBackend(), HandlerRegistry(), events=_HangingEvents()) as scheduler:
+            await scheduler.schedule(manual("never"))
+
+
+async def test_nothing_goes_on_when_leaving_itself_is_cancelled() -> None:
+    started = asyncio.Event()
+
+    async def long(ctx: JobContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def live() -> None:
+        async with Scheduler(InProcessBackend(), registry(long=long)) as scheduler:
+            await scheduler.schedule(manual("long"))
+            await scheduler.trigger_once("long")
+            await started.wait()
+
+    before = asyncio.all_tasks()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await live()
+    await until(lambda: asyncio.all_tasks() == before)
+
+
+class _SlowClaims(InProcessBackend):
+    """Claims, and answers a while later: like any store behind a network."""
+
+    answers_after = 0.1
+    claims = 0
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim(request)
+        self.claims += len(claimed.claims)
+        await asyncio.sleep(self.answers_after)
+        return claimed
+
+
+async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_its_lease() -> None:
+    starts: list[str] = []
+
+    async def starts_late(ctx: JobContext) -> None:
+        starts.append(ctx.job_id)
+        await asyncio.sleep(60)
+
+    backend = _SlowClaims()
+    async with Scheduler(backend, registry(starts_late=starts_late)) as scheduler:
+        await scheduler.schedule(manual("starts_late"))
+        run_id = await scheduler.trigger_once("starts_late")
+        await until(lambda: backend.claims > 0)
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts, starts) == (RunState.QUEUED, (), [])
+
+
+async def test_a_run_triggered_while_a_claim_is_under_way_does_not_wait_for_the_next_poll() -> None:
+    async def fine(ctx: JobContext) -> None: ...
+
+    backend = _SlowClaims()
+    async with Scheduler(backend, registry(fine=fine)) as scheduler:
+        await scheduler.schedule(manual("first", "fine"))
+        await scheduler.schedule(manual("second", "fine"))
+        node = scheduler._open().node
+        node.loop._poll = timedelta(hours=1)  # only being woken helps
+        await until(lambda: not node.exchange.is_claiming)
+        for _ in range(3):
+            await scheduler.trigger_once("first")
+            await until(lambda: node.exchange.is_claiming)
+            second = await scheduler.trigger_once("second")
+            await scheduler.wait(second, timedelta(seconds=10))
