@@ -1,0 +1,59 @@
+"""CasBackend keeps the contract on a store in memory: as it is, to the second with a connection per node, over a line
+that lies, and with rivals who are faster at every third commit."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from rota.backend.cas import CasBackend
+from rota.capability import Precision
+from rota.clock import Clock
+from rota_contracts import BackendHarness, Harness, SchedulerContract
+from tests.cas.memory import MemoryStore, RivalStore, Shelf
+
+
+def harness_on(
+    kind: type[MemoryStore], *, precision: Precision = Precision.MINUTE, separate: bool = False, lies: int | None = None
+) -> Harness:
+    shelf = Shelf()
+
+    def make(clock: Clock | None) -> CasBackend:
+        backend = CasBackend(kind(shelf), clock=clock, precision=precision)
+        backend.patience = timedelta(seconds=0.2)  # it is counted in real time, and the outages of the clauses are not
+        return backend
+
+    return BackendHarness(make, separate=separate, lies=lies)
+
+
+class TestCas(SchedulerContract):
+    backend = "cas"
+
+    @pytest.fixture
+    def harness(self) -> Harness:
+        return harness_on(MemoryStore)
+
+
+class TestCasToTheSecond(SchedulerContract):
+    backend = "cas, to the second, a connection for each node"
+
+    @pytest.fixture
+    def harness(self) -> Harness:
+        return harness_on(MemoryStore, precision=Precision.SECOND, separate=True)
+
+
+class TestCasOverALyingLine(SchedulerContract):
+    backend = "cas, over a lying line"
+
+    @pytest.fixture
+    def harness(self) -> Harness:
+        return harness_on(MemoryStore, lies=20260302)
+
+
+class TestCasAmongRivals(SchedulerContract):
+    backend = "cas, among rivals"
+
+    @pytest.fixture
+    def harness(self) -> Harness:
+        return harness_on(RivalStore, separate=True)

@@ -1,0 +1,171 @@
+"""What every part of the backend does with its store: open it, look at its clock, take a step, walk through a scan."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, TypeVar
+
+from tenacity import wait_random_exponential
+
+from rota.backend.cas import keys
+from rota.backend.cas.records import Lane, dump, load
+from rota.backend.cas.step import Step
+from rota.backend.cas.store import CasStore, Put, Versioned
+from rota.backend.port import Backend
+from rota.backend.types import JobKey
+from rota.capability import Capability, Precision
+from rota.clock import Clock
+from rota.errors import StoreUnavailable
+from rota.waits import seconds_after
+
+log = logging.getLogger("rota")
+R = TypeVar("R")
+
+_SCHEMA = b"1"
+_PAGE = 100
+_TRIES = 60
+_WAIT = wait_random_exponential(multiplier=0.001, max=0.1)  # between two tries at a job that others change too
+_WATCH_AGAIN = wait_random_exponential(multiplier=0.1, max=5)
+
+
+class Base(Backend):
+    """A connection to a store."""
+
+    name = "cas"
+
+    def __init__(self, store: CasStore, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
+        self.capabilities = store.capabilities
+        super().__init__(clock=clock, precision=precision)
+        self.store = store
+        self._given_clock = clock
+        self._opened = 0
+        self._opening = asyncio.Lock()
+        self._wakes: list[Callable[[], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._tells_facts = False
+        self._last_tick = 0
+
+    # --- life and time ---
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._opened == 0:
+                await self._connect()
+            self._opened += 1
+
+    async def _connect(self) -> None:
+        await self.store.open()
+        try:
+            await self._check_schema()
+        except BaseException:
+            await self.store.close()
+            raise
+        if Capability.PUSH_WAKEUP in self.capabilities:
+            self._watching = asyncio.create_task(self._watch(), name="rota watch")
+
+    async def _check_schema(self) -> None:
+        await self.store.commit([Put(keys.META_SCHEMA, 0, _SCHEMA)])  # the first one writes it
+        found = (await self.store.get([keys.META_SCHEMA]))[keys.META_SCHEMA].value
+        if found != _SCHEMA:
+            raise StoreUnavailable(f"the store holds schema {found.decode()}, this version of rota knows 1")
+
+    async def close(self) -> None:
+        async with self._opening:
+            self._opened -= 1
+            if self._opened == 0:
+                await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
+        await self.store.close()
+
+    async def now(self) -> datetime:
+        return self._given_clock.now() if self._given_clock is not None else await self.store.now()
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        self._wakes.append(wake)
+        return lambda: self._wakes.remove(wake) if wake in self._wakes else None
+
+    async def _watch(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with aclosing(self.store.watch("ready/")) as changes:
+                    async for _ in changes:
+                        failures = 0
+                        for wake in list(self._wakes):
+                            wake()
+            except Exception as error:  # wake-ups are a hint: nodes look by themselves meanwhile
+                log.debug("the watch ended: %s", type(error).__name__)
+            failures += 1
+            await asyncio.sleep(seconds_after(_WATCH_AGAIN, min(failures, 20)))
+
+    async def tell_facts(self) -> None:
+        await self.store.commit([Put(keys.META_TELLS, None, b"1")])
+        self._tells_facts = True
+
+    # --- steps ---
+
+    async def _change(self, key: JobKey, change: Callable[[Step], Awaitable[R]]) -> R:
+        """Read the job, compute, and write if nobody was faster; else all of it again."""
+        for attempt in range(1, _TRIES + 1):
+            step = await self._read(key)
+            answer = await change(step)
+            puts = step.puts()
+            if not puts or await self.store.commit(puts):
+                return answer
+            await asyncio.sleep(seconds_after(_WAIT, min(attempt, 10)))
+        raise StoreUnavailable(f"job {key.job_id!r} is changed by others all the time")
+
+    async def _read(self, key: JobKey) -> Step:
+        where = keys.lane(key)
+        found = await self.store.get([where] if self._tells_facts else [where, keys.META_TELLS])
+        self._tells_facts = self._tells_facts or keys.META_TELLS in found
+        now = await self.now()
+        return Step(self.store, key, found.get(where), now, tells=self._tells_facts, next_tick=self._tick)
+
+    def _tick(self, least: int) -> int:
+        """Above `least`, and above every number given before: what came first here stays first."""
+        self._last_tick = max(self._last_tick, least) + 1
+        return self._last_tick
+
+    async def _swap(self, key: str, kind: Any, change: Callable[[Any], tuple[R, Any]]) -> R:
+        """The same for a record that stands alone; `change` gives the answer and the new record (None: keep it)."""
+        for attempt in range(1, _TRIES + 1):
+            found = (await self.store.get([key])).get(key)
+            answer, record = change(None if found is None else load(found.value, kind))
+            if record is None:
+                return answer
+            put = Put(key, 0 if found is None else found.version, dump(record, kind))
+            if await self.store.commit([put]):
+                return answer
+            await asyncio.sleep(seconds_after(_WAIT, min(attempt, 10)))
+        raise StoreUnavailable(f"{key.partition('/')[0]} is changed by others all the time")
+
+    # --- reading ---
+
+    async def _all(self, prefix: str, after: str = "", page: int = _PAGE) -> AsyncGenerator[Versioned]:
+        """Everything under a prefix, page by page."""
+        while True:
+            found = await self.store.scan(prefix, after, page)
+            for each in found:
+                yield each
+            if len(found) < page:
+                return
+            after = found[-1].key
+
+    async def _lanes(self, wanted: list[JobKey]) -> dict[JobKey, Lane]:
+        lanes: dict[JobKey, Lane] = {}
+        for start in range(0, len(wanted), _PAGE):
+            page = [keys.lane(key) for key in wanted[start : start + _PAGE]]
+            for found in (await self.store.get(page)).values():
+                lane: Lane = load(found.value, Lane)
+                lanes[lane.key] = lane
+        return lanes

@@ -1,0 +1,122 @@
+"""Jobs: registered, replaced, removed, paused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from rota.backend.cas import keys
+from rota.backend.cas.base import Base
+from rota.backend.cas.records import Lane, load, text_of
+from rota.backend.cas.step import Step
+from rota.backend.types import JobKey, JobQuery, PauseChange, Registered, Registration, Standing, StoredJob
+from rota.run import RunState
+
+_SWEPT = 15  # runs in one commit
+
+
+class Jobs(Base):
+    """Jobs: registered, replaced, removed, paused."""
+
+    async def standing(self, key: JobKey) -> Standing:
+        step = await self._read(key)
+        return Standing(step.now, step.lane.revision, step.lane.decided, step.lane.stored())
+
+    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
+        return [await self._register(each) for each in batch]
+
+    async def _register(self, new: Registration) -> Registered:
+        async def change(step: Step) -> Registered:
+            lane, taken = step.lane, new.idempotency_key
+            if lane.last_request == new.request_id:
+                return Registered.STORED
+            holder = None if taken is None else await step.holder("registration", taken.key)
+            if holder is not None and holder != new.request_id:
+                return Registered.DUPLICATE
+            if lane.revision != new.expected:
+                return Registered.CONFLICT
+            if taken is not None and holder is None:
+                step.take("registration", taken.key, new.request_id, taken.ttl)
+            if new.changes:
+                _store(step, new)
+            return Registered.STORED
+
+        return await self._change(new.key, change)
+
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+        async def change(step: Step) -> bool:
+            lane = step.lane
+            if lane.definition is None:
+                return lane.last_request == request_id
+            _remove(step)
+            lane.last_request = request_id
+            return True
+
+        removed = await self._change(key, change)
+        await self._sweep(key)
+        return removed
+
+    async def _sweep(self, key: JobKey) -> None:
+        """Write the runs of a removed job as cancelled, some at a time: a commit has its limits, a queue has not."""
+
+        async def change(step: Step) -> bool:
+            lane = step.lane
+            for entry in lane.ending[:_SWEPT]:
+                run = await step.run_of(entry)
+                step.finish(run, RunState.CANCELLED, "unscheduled")
+            del lane.ending[:_SWEPT]
+            return bool(lane.ending)
+
+        while await self._change(key, change):
+            pass
+
+    async def pause(self, change: PauseChange) -> bool:
+        async def set_or_clear(step: Step) -> bool:
+            lane = step.lane
+            if lane.definition is None or lane.revision != change.expected:
+                return False
+            lane.paused = change.reason
+            lane.next_due = change.next_due
+            lane.revision += 1
+            lane.decided = change.decided or lane.decided
+            step.remember(*change.decisions)
+            return True
+
+        return await self._change(change.key, set_or_clear)
+
+    async def jobs(self, query: JobQuery) -> list[StoredJob]:
+        prefix = keys.lanes(query.scope_id)
+        found: list[StoredJob] = []
+        async for each in self._all(prefix, "" if query.after is None else prefix + query.after):
+            lane: Lane = load(each.value, Lane)
+            job = lane.stored()
+            if job is not None and query.owner in (None, job.owner):
+                found.append(job)
+                if len(found) == query.limit:
+                    break
+        return found
+
+
+def _store(step: Step, new: Registration) -> None:
+    lane = step.lane
+    lane.definition = text_of(new.definition)
+    lane.owner = new.owner
+    lane.next_due = new.next_due
+    lane.decided = new.decided or lane.decided
+    lane.revision += 1
+    lane.last_request = new.request_id
+    step.remember(*new.decisions)
+    step.tell_registered()
+
+
+def _remove(step: Step) -> None:
+    lane = step.lane
+    lane.ending += lane.queue
+    lane.queue = []
+    if lane.is_leased:
+        lane.is_removed = True
+    elif lane.head is not None:
+        lane.ending.append(lane.head)
+        lane.head = None
+    lane.definition = lane.paused = lane.owner = lane.next_due = None
+    lane.revision += 1

@@ -1,0 +1,112 @@
+"""Where things are. Keys sort, so that a page of a scan is the answer to a question.
+
+    meta/…                                        the schema's version, whether facts are told
+    lane/SCOPE/JOB                                a job's lane: every write about a job goes through it
+    run/SCOPE/JOB/-SEQ          id/RUN            its runs, newest first; and where a run is, by its id
+    decision/SCOPE/JOB/SLOT                       its newest decisions, as a ring
+    key/KIND/SCOPE/JOB/KEY      expiry/AT/KEY     idempotency keys of registrations, triggers and events
+    ready/-PRIORITY/SINCE/JOB   later/AT/JOB      lanes to be claimed: now; when their time or their lease is over
+    due/AT/JOB                  held/NODE/JOB     jobs by their next occurrence; leases by their node
+    subscription/MODULE/TYPE/JOB                  jobs that wait for an event
+    letter/SCOPE/AT/SEQ         done/AT/RUN       dead letters; finished runs by when they ended
+    fact/SEQ                    aside/SEQ         the outbox
+    node/ID  lock/NAME  bookmark/NAME  relay      the small services
+
+Names may contain anything printable; they are escaped, except as the last part, where escaping would change the order.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import sha256
+from uuid import UUID
+
+from rota.backend.types import JobKey
+
+META_SCHEMA, META_TELLS, RELAY = "meta/schema", "meta/tells", "relay"
+DECISIONS_KEPT = 1000
+
+_YEAR_1 = datetime.min.replace(tzinfo=UTC)
+_TOP = 10**20 - 1
+
+
+def micros(instant: datetime) -> int:
+    """An instant as a number that sorts."""
+    since = instant - _YEAR_1
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def name(text: str) -> str:
+    """A name as a part of a key."""
+    return text.replace("%", "%25").replace("/", "%2F")
+
+
+def path(key: JobKey) -> str:
+    return f"{name(key.scope_id)}/{name(key.job_id)}"
+
+
+def lanes(scope_id: str) -> str:
+    return f"lane/{name(scope_id)}/"
+
+
+def lane(key: JobKey) -> str:
+    return lanes(key.scope_id) + key.job_id
+
+
+def runs(key: JobKey) -> str:
+    return f"run/{path(key)}/"
+
+
+def run(key: JobKey, seq: int) -> str:
+    """Newest first: a scan goes only one way."""
+    return f"{runs(key)}{_TOP - seq:020d}"
+
+
+def ident(run_id: UUID) -> str:
+    return f"id/{run_id.hex}"
+
+
+def decision(key: JobKey, number: int) -> str:
+    return f"decision/{path(key)}/{number % DECISIONS_KEPT:03d}"
+
+
+def taken(kind: str, key: JobKey, text: str) -> str:
+    return f"key/{kind}/{path(key)}/{text}"
+
+
+def at(prefix: str, instant: datetime, rest: str) -> str:
+    return f"{prefix}/{micros(instant):020d}/{rest}"
+
+
+def instant_of(key: str) -> int:
+    """The number in a key made by `at`."""
+    return int(key.split("/", 2)[1])
+
+
+def ready(priority: int, since: int, key: JobKey) -> str:
+    return f"ready/{2**31 - 1 - priority:010d}/{since:020d}/{path(key)}"
+
+
+def letters(scope_id: str) -> str:
+    return f"letter/{name(scope_id)}/"
+
+
+def letter(scope_id: str, ended_at: datetime, seq: int, run_id: UUID) -> str:
+    return f"{letters(scope_id)}{micros(ended_at):020d}/{seq:020d}/{run_id.hex}"
+
+
+def subscriptions(module: str, event_type: str, scope_id: str) -> str:
+    return f"subscription/{name(module)}/{name(event_type)}/{name(scope_id)}/"
+
+
+def fact_seq(tick: int, key: JobKey) -> int:
+    """Ascending per job, and no two alike: the tick of the lane, then a digest of the job."""
+    return tick << 64 | int.from_bytes(sha256("\x00".join(key).encode()).digest()[:8], "big")
+
+
+def fact(seq: int) -> str:
+    return f"fact/{seq:040d}"
+
+
+def aside(seq: int) -> str:
+    return f"aside/{seq:040d}"

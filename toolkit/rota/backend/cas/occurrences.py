@@ -1,0 +1,193 @@
+"""Occurrences: due instants, triggers and events become runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from rota.backend.cas import keys
+from rota.backend.cas.base import Base
+from rota.backend.cas.records import Run, load
+from rota.backend.cas.step import Step
+from rota.backend.fact import Fact
+from rota.backend.types import (
+    Due,
+    DueJob,
+    Enqueue,
+    EventRef,
+    FactKind,
+    FireResult,
+    Firing,
+    JobKey,
+    Refusal,
+    event_run_id,
+)
+from rota.definition import OnEvent
+from rota.event import Event
+from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
+from rota.run import Cause, Decision, DecisionKind, RunState
+
+
+class Occurrences(Base):
+    """Occurrences: due instants, triggers and events become runs."""
+
+    # --- due instants ---
+
+    async def due(self, limit: int) -> Due:
+        now = await self.now()
+        entries = await self.store.scan("due/", "", limit + 1)
+        over = [each for each in entries[:limit] if keys.instant_of(each.key) <= keys.micros(now)]
+        lanes = await self._lanes([load(each.value, JobKey) for each in entries])
+        due: list[DueJob] = []
+        for each in over:
+            lane = lanes.get(load(each.value, JobKey))
+            if lane is not None and lane.job is not None and lane.next_due is not None and lane.next_due <= now:
+                due.append(DueJob(lane.key, lane.job, lane.revision, lane.next_due, lane.paused))
+        next_lane = lanes.get(load(entries[len(over)].value, JobKey)) if len(entries) > len(over) else None
+        return Due(now, due, None if next_lane is None else next_lane.next_due)
+
+    async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
+        return [await self._fire(each) for each in batch]
+
+    async def _fire(self, firing: Firing) -> FireResult:
+        async def change(step: Step) -> FireResult:
+            lane = step.lane
+            expected = (firing.revision, firing.expected_due)
+            if lane.definition is None or (lane.revision, lane.next_due) != expected:
+                return FireResult.STALE
+            if firing.run_id is not None and lane.lease_until is not None and lane.lease_until <= step.now:
+                return FireResult.BLOCKED
+            step.remember(*firing.decisions)
+            result = FireResult.DECIDED if firing.run_id is None else _fire_run(step, firing, firing.run_id)
+            lane.decided, lane.next_due = firing.decided, firing.next_due
+            return result
+
+        return await self._change(firing.key, change)
+
+    # --- calls ---
+
+    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+        return [await self._enqueue(each) for each in batch]
+
+    async def _enqueue(self, new: Enqueue) -> UUID | Refusal:
+        async def change(step: Step) -> UUID | Refusal:
+            lane = step.lane
+            if lane.definition is None:
+                return Refusal.NO_SUCH_JOB
+            known = await _standing_for(step, new)
+            if known is not None:
+                return known
+            if lane.unfinished() >= new.lane_limit:
+                return Refusal.LANE_FULL
+            run = step.new_run(new.run_id, new.cause, new.payload)
+            if new.idempotency_key is not None:
+                step.take("trigger", new.idempotency_key.key, new.run_id, new.idempotency_key.ttl)
+            if new.replay_of is not None:
+                await _replay(step, new.replay_of, run)
+            run.start_at = step.now + new.delay if new.delay else None
+            step.arrive(run)
+            return new.run_id
+
+        return await self._change(new.key, change)
+
+    # --- events ---
+
+    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+        return [await self._notify(each) for each in batch]
+
+    async def _notify(self, ref: EventRef) -> list[UUID | Refusal]:
+        event = ref.event
+        told: list[UUID | Refusal] = []
+        for scope_id in dict.fromkeys((event.scope_id, PLATFORM_SCOPE)):
+            waiting = keys.subscriptions(event.source_module, event.event_type, scope_id)
+            async for each in self._all(waiting):
+                answer = await self._notify_one(load(each.value, JobKey), ref)
+                if answer is not None:
+                    told.append(answer)
+        return told
+
+    async def _notify_one(self, key: JobKey, ref: EventRef) -> UUID | Refusal | None:
+        event = ref.event
+
+        async def change(step: Step) -> UUID | Refusal | None:
+            if not _matches(step, event):
+                return None
+            holder = await step.holder("event", event.event_id)
+            if holder is not None:
+                return holder
+            too_deep = event.depth >= ref.max_depth
+            if not too_deep and step.lane.unfinished() >= ref.lane_limit:
+                at = event.occurred_at or step.now
+                detail = f"event {event.event_id}: lane full"
+                step.remember(Decision(DecisionKind.REJECTED, at, at, 1, None, detail))
+                return Refusal.LANE_FULL
+            run_id = event_run_id(key, event.event_id)
+            if await step.run_by_id(run_id) is not None:  # the event's memory ended before its run did
+                return run_id
+            _arrive_by_event(step, run_id, ref, too_deep)
+            return run_id
+
+        return await self._change(key, change)
+
+
+def _fire_run(step: Step, firing: Firing, run_id: UUID) -> FireResult:
+    assert firing.due is not None
+    in_the_way = step.lane.starting(step.now)
+    waits_behind = any(entry.cause is Cause.CRON for entry in in_the_way[1:])
+    if in_the_way and (not firing.queues_behind or waits_behind):
+        first = firing.first or firing.due
+        step.remember(Decision(DecisionKind.SKIPPED, first, firing.due, firing.count, in_the_way[0].run_id))
+        return FireResult.SKIPPED
+    run = step.new_run(run_id, Cause.CRON)
+    run.due, run.covers, run.missed_count = firing.due, firing.covers, firing.missed_count
+    step.arrive(run)
+    if firing.coalesced is not None:
+        step.remember(firing.coalesced)
+    step.lane.fired_since = True
+    return FireResult.FIRED
+
+
+async def _standing_for(step: Step, new: Enqueue) -> UUID | Refusal | None:
+    """The run that stands for this already: a repeat, a taken key, a replayed letter."""
+    if await step.run_by_id(new.run_id) is not None:
+        return new.run_id
+    holder = None if new.idempotency_key is None else await step.holder("trigger", new.idempotency_key.key)
+    if holder is not None or new.replay_of is None:
+        return holder
+    letter = await step.run_by_id(new.replay_of)
+    if letter is None or letter.state is not RunState.DEAD:
+        return Refusal.NO_SUCH_RUN
+    if letter.replayed_by is None and not letter.is_letter:
+        return Refusal.NO_SUCH_RUN
+    return letter.replayed_by
+
+
+async def _replay(step: Step, letter_id: UUID, run: Run) -> None:
+    letter = await step.run_by_id(letter_id)
+    assert letter is not None
+    run.payload = letter.job.payload if letter.payload is None else letter.payload
+    run.event, run.replay_of = letter.event, letter.run_id
+    letter.replayed_by = run.run_id
+    step.unletter(letter)
+
+
+def _matches(step: Step, event: Event) -> bool:
+    key, job = step.lane.key, step.lane.job
+    if job is None or not isinstance(job.trigger, OnEvent) or job.trigger.subject not in (None, event.subject):
+        return False
+    if (job.trigger.source_module, job.trigger.event_type) != (event.source_module, event.event_type):
+        return False
+    return event.source_module != LIFECYCLE_MODULE or (event.scope_id, event.subject) != key
+
+
+def _arrive_by_event(step: Step, run_id: UUID, ref: EventRef, too_deep: bool) -> None:
+    event = ref.event.as_event() if isinstance(ref.event, Fact) else ref.event
+    run = step.new_run(run_id, Cause.EVENT)
+    run.event, run.depth = event, event.depth
+    step.take("event", event.event_id, run_id, ref.memory)
+    if not too_deep:
+        step.arrive(run)
+        return
+    run.error = f"the chain of causes is {event.depth} deep, {ref.max_depth} is the limit"
+    step.finish(run, RunState.DEAD, run.error)
+    step.tell(run, FactKind.FAILED, FactKind.DEAD_LETTERED)

@@ -1,0 +1,240 @@
+"""Reading and cleaning, and the small services: relay, locks, bookmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from rota.backend.cas import keys
+from rota.backend.cas.jobs import Jobs
+from rota.backend.cas.records import Held, Lane, Run, Taken, Told, dump, load
+from rota.backend.cas.step import Step
+from rota.backend.cas.store import Put
+from rota.backend.cas.work import Work
+from rota.backend.fact import Fact
+from rota.backend.types import Census, JobKey, LockGrant, NodeInfo, Prune, RunQuery, SetAside
+from rota.run import Decision, JobRun
+
+
+class Reading(Jobs, Work):
+    """Reading and cleaning, and the small services: relay, locks, bookmarks."""
+
+    async def runs(self, query: RunQuery) -> list[JobRun]:
+        if query.run_id is not None:
+            key = await self._job_of(query.run_id, query.scope_id)
+            run = None if key is None else await (await self._read(key)).run_by_id(query.run_id)
+            return [] if run is None else [run.view()]
+        if query.dead_letters:
+            return await self._letters(query)
+        found = await self.store.scan(keys.runs(JobKey(query.scope_id, query.job_id or "")), "", query.limit)
+        return [load(each.value, Run).view() for each in found]
+
+    async def _letters(self, query: RunQuery) -> list[JobRun]:
+        """Oldest first, by when they died and then by arrival."""
+        after = ""
+        if query.after is not None:
+            key = await self._job_of(query.after, query.scope_id)
+            last = None if key is None else await (await self._read(key)).run_by_id(query.after)
+            if last is None or last.ended_at is None:
+                return []
+            after = keys.letter(last.scope_id, last.ended_at, last.seq, last.run_id)
+        found: list[JobRun] = []
+        async for each in self._all(keys.letters(query.scope_id), after):
+            run = await self._run_at(each.value.decode())
+            if run is not None and query.job_id in (None, run.job_id):
+                found.append(run.view())
+                if len(found) == query.limit:
+                    break
+        return found
+
+    async def _run_at(self, key: str) -> Run | None:
+        found = (await self.store.get([key])).get(key)
+        return None if found is None else load(found.value, Run)
+
+    async def decisions(self, key: JobKey, *, limit: int = 100) -> list[Decision]:
+        newest = (await self._read(key)).lane.decisions
+        oldest = max(newest - min(limit, keys.DECISIONS_KEPT), 0)
+        where = [keys.decision(key, number) for number in range(newest, oldest, -1)]
+        found = {}
+        for start in range(0, len(where), 100):
+            found.update(await self.store.get(where[start : start + 100]))
+        return [load(found[each].value, Decision) for each in where if each in found]
+
+    async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
+        key = await self._job_of(run_id, scope_id)
+        if key is None:
+            return False
+
+        async def change(step: Step) -> bool:
+            letter = await step.run_by_id(run_id)
+            if letter is None or not letter.is_letter:
+                return letter is not None and letter.ended_by == request_id
+            letter.ended_by = request_id
+            step.unletter(letter)
+            return True
+
+        return await self._change(key, change)
+
+    # --- retention ---
+
+    async def prune(self, request: Prune) -> int:
+        now = await self.now()
+        if request.dead_letters is not None:
+            await self._unletter_old(now - request.dead_letters, request.limit)
+        forgotten = await self._forget_old(now - request.age, request.limit)
+        async for each in self._all("lane/"):
+            lane: Lane = load(each.value, Lane)
+            if lane.ending:
+                await self._sweep(lane.key)
+            if lane.kept > request.runs and forgotten < request.limit:
+                forgotten += await self._forget_many(lane.key, request.runs, request.limit - forgotten)
+        forgotten += await self._forget_keys(now, request.limit - forgotten)
+        await self._forget_nodes(now)
+        return forgotten
+
+    async def _unletter_old(self, before: datetime, limit: int) -> None:
+        async for each in self._all("letter/"):
+            letter = await self._run_at(each.value.decode())
+            if limit > 0 and letter is not None and letter.ended_at is not None and letter.ended_at < before:
+                limit -= await self._unletter_one(letter)
+
+    async def _unletter_one(self, letter: Run) -> bool:
+        async def change(step: Step) -> bool:
+            found = await step.run_by_id(letter.run_id)
+            if found is None or not found.is_letter:
+                return False
+            step.unletter(found)
+            return True
+
+        return await self._change(letter.key, change)
+
+    async def _forget_old(self, before: datetime, limit: int) -> int:
+        forgotten = 0
+        async for each in self._all("done/"):
+            if forgotten >= limit or keys.instant_of(each.key) >= keys.micros(before):
+                break
+            run = await self._run_at(each.value.decode())
+            forgotten += 0 if run is None else await self._forget(run)
+        return forgotten
+
+    async def _forget_many(self, key: JobKey, keep: int, limit: int) -> int:
+        kept = forgotten = 0
+        async for each in self._all(keys.runs(key)):
+            run: Run = load(each.value, Run)
+            if run.state.is_final and not run.is_letter:
+                kept += 1
+                if kept > keep and forgotten < limit:
+                    forgotten += await self._forget(run)
+        return forgotten
+
+    async def _forget(self, run: Run) -> bool:
+        async def change(step: Step) -> bool:
+            found = await step.run_by_id(run.run_id)
+            if found is None or not found.state.is_final or found.is_letter:
+                return False
+            step.forget(found)
+            return True
+
+        return await self._change(run.key, change)
+
+    async def _forget_keys(self, now: datetime, limit: int) -> int:
+        forgotten = 0
+        async for each in self._all("expiry/"):
+            if forgotten >= limit or keys.instant_of(each.key) > keys.micros(now):
+                break
+            key = each.key.split("/", 2)[2]
+            found = (await self.store.get([key])).get(key)
+            puts = [Put(each.key, None, None)]
+            if found is not None and load(found.value, Taken).until <= now:
+                puts.append(Put(key, found.version, None))
+            forgotten += await self.store.commit(puts)
+        return forgotten
+
+    async def _forget_nodes(self, now: datetime) -> None:
+        alive = {node.node_id for node in await self._alive(now)}
+        async for each in self._all("node/"):
+            if load(each.value, NodeInfo).node_id not in alive:
+                await self.store.commit([Put(each.key, each.version, None)])
+
+    # --- the outbox ---
+
+    async def relay(
+        self,
+        node_id: str,
+        *,
+        done: Sequence[int] = (),
+        set_aside: Sequence[SetAside] = (),
+        skip: Collection[JobKey] = (),
+        limit: int = 500,
+        lease: timedelta = timedelta(seconds=10),
+    ) -> list[Fact] | None:
+        now = await self.now()
+        if not await self._swap(keys.RELAY, Held, lambda held: _relayed_by(held, node_id, now, lease)):
+            return None
+        for start in range(0, len(done), 50):
+            await self.store.commit([Put(keys.fact(seq), None, None) for seq in done[start : start + 50]])
+        for each in set_aside:
+            puts = [Put(keys.fact(each.seq), None, None), Put(keys.aside(each.seq), None, each.error.encode())]
+            await self.store.commit(puts)
+        facts: list[Fact] = []
+        async for found in self._all("fact/"):
+            fact = load(found.value, Told).fact()
+            if JobKey(fact.scope_id, fact.subject) not in skip:
+                facts.append(fact)
+                if len(facts) == limit:
+                    break
+        return facts
+
+    # --- the small services ---
+
+    async def census(self, scope_id: str | None = None) -> Census:
+        now = await self.now()
+        prefix = "lane/" if scope_id is None else keys.lanes(scope_id)
+        lanes: list[Lane] = [load(each.value, Lane) async for each in self._all(prefix)]
+        running = sum(lane.is_leased for lane in lanes)
+        nodes = await self._alive(now)
+        served = {handler for node in nodes for handler in node.handlers}
+        letters = "letter/" if scope_id is None else keys.letters(scope_id)
+        return Census(
+            now=now,
+            jobs=sum(lane.definition is not None for lane in lanes),
+            queued=sum(lane.unfinished() for lane in lanes) - running,
+            running=running,
+            dead_letters=await self._count(letters),
+            set_aside=await self._count("aside/"),
+            nodes=tuple(nodes),
+            missing_handlers=tuple(sorted({lane.job.handler_name for lane in lanes if lane.job is not None} - served)),
+        )
+
+    async def _count(self, prefix: str) -> int:
+        return sum([1 async for _ in self._all(prefix)])
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        now = await self.now()
+
+        def change(held: Held | None) -> tuple[LockGrant | None, Held | None]:
+            is_mine = held is not None and held.holder == node_id
+            if held is not None and held.until > now and not is_mine:
+                return None, None
+            token = 1 if held is None else held.token + (not is_mine)
+            until = now if ttl is None else now + ttl
+            return LockGrant(name, token, until), Held("" if ttl is None else node_id, until, token)
+
+        return await self._swap(f"lock/{name}", Held, change)
+
+    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        def change(stored: int | None) -> tuple[int, int | None]:
+            if value is not None and (stored or 0) == expected:
+                return value, value
+            return stored or 0, None
+
+        return await self._swap(f"bookmark/{name}", int, change)
+
+
+def _relayed_by(held: Held | None, node_id: str, now: datetime, lease: timedelta) -> tuple[bool, Held | None]:
+    """One at a time; its lease is written again only when half of it has gone, for it asks often."""
+    if held is not None and held.holder != node_id and now < held.until:
+        return False, None
+    is_fresh = held is not None and held.holder == node_id and held.until - now > lease / 2
+    return True, None if is_fresh else Held(node_id, now + lease)

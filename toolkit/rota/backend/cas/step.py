@@ -1,0 +1,240 @@
+"""One try at changing a job: what was read, what follows from it, what is to be written if nobody was faster.
+
+Everything about a job is written together with its lane record, and that only at the version it was read with. So
+whatever was read of the job after its lane is still true when the commit succeeds, and a step needs no other guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from rota.backend.cas import keys
+from rota.backend.cas.records import (
+    Entry,
+    Holding,
+    Lane,
+    Place,
+    Run,
+    Taken,
+    Told,
+    dump,
+    load,
+    text_without_payload,
+)
+from rota.backend.cas.store import CasStore, Put, Versioned
+from rota.backend.types import FactKind, JobKey
+from rota.definition import OnEvent
+from rota.run import Cause, Decision, RunState
+
+
+class Step:
+    """A lane as it was read, and the writes that go with its change. Nothing is written until `puts` are committed."""
+
+    def __init__(
+        self,
+        store: CasStore,
+        key: JobKey,
+        found: Versioned | None,
+        now: datetime,
+        *,
+        tells: bool,
+        next_tick: Callable[[int], int],
+    ) -> None:
+        self.now = now
+        self.lane: Lane = Lane(*key) if found is None else load(found.value, Lane)
+        self.tells = tells
+        self._store = store
+        self._next_tick = next_tick
+        self._found = found
+        self._index = index(self.lane)
+        self._was_ready = is_ready(self.lane)
+        self._puts: dict[str, Put] = {}
+
+    # --- reading ---
+
+    async def run_at(self, key: str) -> Run | None:
+        found = (await self._store.get([key])).get(key)
+        return None if found is None else load(found.value, Run)
+
+    async def run_of(self, entry: Entry) -> Run:
+        run = await self.run_at(keys.run(self.lane.key, entry.seq))
+        assert run is not None, f"run {entry.run_id} is in its lane and nowhere else"
+        return run
+
+    async def run_by_id(self, run_id: UUID) -> Run | None:
+        """A run of this very job."""
+        found = (await self._store.get([keys.ident(run_id)])).get(keys.ident(run_id))
+        where = "" if found is None else found.value.decode()
+        return await self.run_at(where) if where.startswith(keys.runs(self.lane.key)) else None
+
+    async def holder(self, kind: str, text: str) -> UUID | None:
+        """Who holds an idempotency key of this job now."""
+        key = keys.taken(kind, self.lane.key, text)
+        found = (await self._store.get([key])).get(key)
+        held: Taken | None = None if found is None else load(found.value, Taken)
+        return held.holder if held is not None and self.now < held.until else None
+
+    # --- writing ---
+
+    def tick(self) -> int:
+        """The next number of this lane; numbers of different lanes are about in the order of time."""
+        self.lane.tick = self._next_tick(max(self.lane.tick, keys.micros(self.now)))
+        return self.lane.tick
+
+    def put(self, key: str, value: bytes | None, expected: int | None = None) -> None:
+        self._puts[key] = Put(key, expected, value)
+
+    def save(self, run: Run) -> None:
+        self.put(keys.run(run.key, run.seq), dump(run, Run))
+
+    def take(self, kind: str, text: str, holder: UUID, ttl: timedelta) -> None:
+        key, until = keys.taken(kind, self.lane.key, text), self.now + ttl
+        self.put(key, dump(Taken(holder, until), Taken))
+        self.put(keys.at("expiry", until, key), b"")
+
+    def new_run(self, run_id: UUID, cause: Cause, payload: bytes | None = None) -> Run:
+        """A run of the job as it is now; `arrive` or `finish` stores it."""
+        lane = self.lane
+        assert lane.definition is not None
+        run = Run(run_id, self.tick(), *lane.key, lane.definition, cause, self.now, payload)
+        self.put(keys.ident(run_id), keys.run(lane.key, run.seq).encode(), expected=0)
+        return run
+
+    def arrive(self, run: Run) -> None:
+        """At the tail of its lane."""
+        self.lane.queue.append(Entry(run.run_id, run.seq, run.cause, run.job.handler_name, run.start_at))
+        self.save(run)
+
+    def finish(self, run: Run, state: RunState, reason: str | None) -> None:
+        run.end(state, self.now, reason)
+        if state is RunState.DEAD:
+            run.is_letter = True
+            self.put(_letter_of(run), keys.run(run.key, run.seq).encode())
+            self.save(run)
+        else:
+            self.keep(run)
+
+    def keep(self, run: Run) -> None:
+        """In history, under retention."""
+        assert run.ended_at is not None
+        self.lane.kept += 1
+        self.put(keys.at("done", run.ended_at, run.run_id.hex), keys.run(run.key, run.seq).encode())
+        self.save(run)
+
+    def unletter(self, letter: Run) -> None:
+        self.put(_letter_of(letter), None)
+        letter.is_letter = False
+        self.keep(letter)
+
+    def forget(self, run: Run) -> None:
+        assert run.ended_at is not None
+        self.lane.kept -= 1
+        self.put(keys.run(run.key, run.seq), None)
+        self.put(keys.ident(run.run_id), None)
+        self.put(keys.at("done", run.ended_at, run.run_id.hex), None)
+
+    def tell(self, run: Run, *kinds: FactKind) -> None:
+        for kind in kinds:
+            if self.tells or kind is FactKind.DEAD_LETTERED:
+                error = None if kind is FactKind.TRIGGERED else run.error
+                self._tell(
+                    kind, run.definition, run.run_id, run.attempt, 0, run.cause, run.due, run.started_at, error,
+                    run.start_at, run.records, run.depth + 1,
+                )  # fmt: skip
+
+    def tell_registered(self) -> None:
+        if self.tells and self.lane.definition is not None:
+            self._tell(FactKind.REGISTERED, self.lane.definition, None, 0, self.lane.revision)
+
+    def _tell(self, kind: FactKind, definition: str, *more: Any) -> None:
+        seq = keys.fact_seq(self.tick(), self.lane.key)
+        told = Told(seq, kind, self.now, text_without_payload(definition), *more)
+        self.put(keys.fact(seq), dump(told, Told), expected=0)
+
+    def remember(self, *decisions: Decision) -> None:
+        """Consecutive decisions alike become one, as long as nothing fired between them (HIST-5)."""
+        lane = self.lane
+        for new in decisions:
+            last = None if lane.fired_since else lane.last_decision
+            if last is not None and (last.kind, last.run_id, last.detail) == (new.kind, new.run_id, new.detail):
+                first, until = min(last.first, new.first), max(last.last, new.last)
+                lane.last_decision = Decision(new.kind, first, until, last.count + new.count, new.run_id, new.detail)
+            else:
+                lane.last_decision = new
+                lane.decisions += 1
+            lane.fired_since = False
+            self.put(keys.decision(lane.key, lane.decisions), dump(lane.last_decision, Decision))
+
+    def puts(self) -> list[Put]:
+        """What to commit; empty when nothing changed, as for a repeat."""
+        lane = self.lane
+        if is_ready(lane) and not self._was_ready:
+            lane.since = self.tick()
+        value = dump(lane, Lane)
+        before = dump(Lane(*lane.key), Lane) if self._found is None else self._found.value
+        if not self._puts and value == before:
+            return []
+        after = index(lane)
+        gone = [Put(key, None, None) for key in self._index if key not in after]
+        new = [Put(key, None, entry) for key, entry in after.items() if self._index.get(key) != entry]
+        version = 0 if self._found is None else self._found.version
+        return [Put(keys.lane(lane.key), version, value), *gone, *new, *self._puts.values()]
+
+
+def is_ready(lane: Lane) -> bool:
+    """Claimable without waiting for any instant."""
+    if lane.definition is None or lane.paused is not None or lane.is_leased:
+        return False
+    return any(each.start_at is None for each in ([lane.head] if lane.head is not None else lane.queue))
+
+
+def index(lane: Lane) -> dict[str, bytes]:
+    """The keys by which this lane is found: a pure function of it, so that a change knows what to take away."""
+    job, key = lane.job, lane.key
+    found: dict[str, bytes] = {}
+    if job is not None and lane.next_due is not None:
+        found[keys.at("due", lane.next_due, keys.path(key))] = dump(key, JobKey)
+    if job is not None and isinstance(job.trigger, OnEvent):
+        trigger = job.trigger
+        where = keys.subscriptions(trigger.source_module, trigger.event_type, key.scope_id)
+        found[where + key.job_id] = dump(key, JobKey)
+    if lane.lease_until is not None and lane.head is not None:
+        held = Holding(key, lane.head.run_id, lane.token, lane.claim_number)
+        found[f"held/{keys.name(lane.node_id or '')}/{keys.path(key)}"] = dump(held, Holding)
+        found.update(_later(lane, lane.head, lane.lease_until, is_lease=True))
+    elif job is not None and lane.paused is None:
+        found.update(_in_line(lane))
+    return found
+
+
+def _in_line(lane: Lane) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    standing = [lane.head] if lane.head is not None else lane.queue
+    now = next((each for each in standing if each.start_at is None), None)
+    if now is not None:
+        place = _place(lane, now, lane.since)
+        found[keys.ready(place.priority, lane.since, lane.key)] = dump(place, Place)
+    timed = [(each.start_at, each.seq, each) for each in standing if each.start_at is not None]
+    if timed:
+        start, _, entry = min(timed)
+        found.update(_later(lane, entry, start))
+    return found
+
+
+def _later(lane: Lane, entry: Entry, instant: datetime, *, is_lease: bool = False) -> dict[str, bytes]:
+    place = _place(lane, entry, keys.micros(instant), is_lease=is_lease)
+    return {keys.at("later", instant, keys.path(lane.key)): dump(place, Place)}
+
+
+def _place(lane: Lane, entry: Entry, order: int, *, is_lease: bool = False) -> Place:
+    job = lane.job
+    queue, priority = ("", 0) if job is None else (job.queue, job.priority)
+    return Place(lane.key, order, priority, queue, entry.handler, is_lease)
+
+
+def _letter_of(run: Run) -> str:
+    assert run.ended_at is not None
+    return keys.letter(run.scope_id, run.ended_at, run.seq, run.run_id)

@@ -1,0 +1,321 @@
+"""Work: claims, leases, settlements."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from rota.backend.cas import keys
+from rota.backend.cas.base import Base
+from rota.backend.cas.records import Entry, Holding, Lane, Place, Run, dump, load
+from rota.backend.cas.step import Step
+from rota.backend.cas.store import Put
+from rota.backend.types import (
+    Claim,
+    Claimed,
+    ClaimRequest,
+    FactKind,
+    JobKey,
+    LeaseRef,
+    NodeInfo,
+    Renewal,
+    Settlement,
+)
+from rota.run import Attempt, AttemptOutcome, RunState
+
+_EXPIRED_PAGE = 100
+_SOON = timedelta(0)
+
+Serves = Callable[[str], Awaitable[bool]]
+
+
+class Work(Base):
+    """Work: claims, leases, settlements."""
+
+    # --- claims ---
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        now = await self.now()
+        timed, next_at = await self._timed(now)
+        claims = await self._claimed_before(request) if request.number else []
+        if not claims and request.limit > 0:
+            starting = sorted((place for place in timed if not place.is_lease), key=_turn)
+            claims = await self._take(request, starting)
+        expired = await self._expired([place.key for place in timed if place.is_lease][:_EXPIRED_PAGE], now)
+        ends = [claim.lease_until for claim in claims] + ([] if next_at is None else [next_at])
+        return Claimed(now, claims, expired, min(ends, default=None))
+
+    async def _timed(self, now: datetime) -> tuple[list[Place], datetime | None]:
+        """The lanes whose time or lease is over; and when that comes for the next one."""
+        over: list[Place] = []
+        async for each in self._all("later/"):
+            if keys.instant_of(each.key) > keys.micros(now):
+                return over, now + timedelta(microseconds=keys.instant_of(each.key) - keys.micros(now))
+            over.append(load(each.value, Place))
+        return over, None
+
+    async def _claimed_before(self, request: ClaimRequest) -> list[Claim]:
+        """A repeat gives what the first call took and nothing new: its claims bear the number."""
+        held = [load(each.value, Holding) async for each in self._all(_held_by(request.node_id))]
+        return await self._as_claims([each.key for each in held if each.number == request.number], request.handlers)
+
+    async def _take(self, request: ClaimRequest, starting: list[Place]) -> list[Claim]:
+        claims: list[Claim] = []
+        left = None if request.queues is None else dict(request.queues)
+        serves, seen = self._serves(request), set[JobKey]()
+        async for place in self._in_turn(starting):
+            if place.key in seen or (left is not None and left.get(place.queue, 0) <= 0):
+                continue
+            seen.add(place.key)
+            claim = await self._take_one(place, request, serves) if await serves(place.handler) else None
+            if claim is not None:
+                claims.append(claim)
+                if left is not None:
+                    left[claim.queue] = left.get(claim.queue, 0) - 1
+                if len(claims) == request.limit:
+                    break
+        return claims
+
+    async def _in_turn(self, starting: list[Place]) -> AsyncGenerator[Place]:
+        """Ready lanes and those whose time has come, by priority, then by who became ready first."""
+        rest = list(reversed(starting))
+        async for each in self._all("ready/"):
+            place: Place = load(each.value, Place)
+            while rest and _turn(rest[-1]) < _turn(place):
+                yield rest.pop()
+            yield place
+        while rest:
+            yield rest.pop()
+
+    def _serves(self, request: ClaimRequest) -> Serves:
+        """Whether this node may run a handler: it has it, or nobody has and it can only be buried (RETRY-4)."""
+        live: set[str] | None = None
+
+        async def serves(handler: str) -> bool:
+            nonlocal live
+            if handler in request.handlers:
+                return True
+            if live is None:
+                live = {name for node in await self._alive(await self.now()) for name in node.handlers}
+            return handler not in live
+
+        return serves
+
+    async def _take_one(self, place: Place, request: ClaimRequest, serves: Serves) -> Claim | None:
+        async def change(step: Step) -> Claim | None:
+            entry, job = step.lane.next_entry(step.now), step.lane.job
+            if entry is None or job is None or job.queue != place.queue or not await serves(entry.handler):
+                return None
+            run = await step.run_of(entry)
+            _hand_over(step, entry, run, request)
+            return _as_claim(step.lane, run, entry.handler not in request.handlers)
+
+        return await self._change(place.key, change)
+
+    async def _expired(self, wanted: list[JobKey], now: datetime) -> list[Claim]:
+        return [claim for claim in await self._as_claims(wanted, None) if claim.lease_until <= now]
+
+    async def _as_claims(self, wanted: list[JobKey], handlers: frozenset[str] | None) -> list[Claim]:
+        lanes = [lane for lane in (await self._lanes(wanted)).values() if lane.head is not None and lane.is_leased]
+        where = {keys.run(lane.key, lane.head.seq): lane for lane in lanes if lane.head is not None}
+        claims: list[Claim] = []
+        for key, found in (await self.store.get(list(where))).items() if where else ():
+            run, lane = load(found.value, Run), where[key]
+            if run.state is RunState.RUNNING and run.token == lane.token:  # else it was settled between two reads
+                claims.append(_as_claim(lane, run, handlers is not None and run.job.handler_name not in handlers))
+        return claims
+
+    # --- leases ---
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        now = await self.now()
+        await self._seen(node, now)
+        renewal = Renewal(now, [], [], [])
+        for ref in leases:
+            is_held, stop = await self._renew(node, ref)
+            if not is_held:
+                renewal.lost.append(ref)
+            elif stop is not None:
+                renewal.stop.append((ref, stop))
+        listed = {(ref.key, ref.token) for ref in leases}
+        async for each in self._all(_held_by(node.node_id)):
+            held: Holding = load(each.value, Holding)
+            if (held.key, held.token) not in listed:
+                renewal.strays.append(LeaseRef(held.key, held.run_id, held.token, node.lease))
+        return renewal
+
+    async def _renew(self, node: NodeInfo, ref: LeaseRef) -> tuple[bool, str | None]:
+        async def change(step: Step) -> tuple[bool, str | None]:
+            lane = step.lane
+            if lane.lease_until is None or (lane.token, lane.node_id) != (ref.token, node.node_id):
+                return False, None
+            lane.lease_until = max(lane.lease_until, step.now + ref.lease)
+            return True, lane.stop
+
+        return await self._change(ref.key, change)
+
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        for ref in leases:
+            await self._hand_back(ref)
+        if leaving is not None:
+            await self.store.commit([Put(_node(leaving), None, None)])
+
+    async def _hand_back(self, ref: LeaseRef) -> None:
+        async def change(step: Step) -> None:
+            lane = step.lane
+            if lane.is_leased and lane.token == ref.token and lane.head is not None:
+                _take_back(step, lane.head, await step.run_of(lane.head))
+
+        await self._change(ref.key, change)
+
+    # --- settlements ---
+
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        settled = [await self._settle(each) for each in batch]
+        return settled, None if then is None else await self.claim(then)
+
+    async def _settle(self, new: Settlement) -> bool:
+        async def change(step: Step) -> bool:
+            lane = step.lane
+            head = lane.head
+            if lane.lease_until is None or head is None or (lane.token, head.run_id) != (new.token, new.run_id):
+                return lane.settled == (new.token, new.node_id)
+            if new.only_if_expired and lane.lease_until > step.now:
+                return False
+            _end_attempt(step, head, await step.run_of(head), new)
+            return True
+
+        return await self._change(new.key, change)
+
+    async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
+        key = await self._job_of(run_id, scope_id)
+        if key is None:
+            return False
+
+        async def change(step: Step) -> bool:
+            lane, run = step.lane, await step.run_by_id(run_id)
+            if run is None or run.state.is_final:
+                return run is not None and run.ended_by == request_id
+            run.ended_by = request_id
+            if run.state is RunState.RUNNING:
+                lane.stop = lane.stop or reason
+                step.save(run)
+                return True
+            if lane.head is not None and lane.head.run_id == run_id:
+                lane.head = None
+            lane.queue = [entry for entry in lane.queue if entry.run_id != run_id]
+            lane.ending = [entry for entry in lane.ending if entry.run_id != run_id]
+            step.finish(run, RunState.CANCELLED, reason)
+            return True
+
+        return await self._change(key, change)
+
+    async def _job_of(self, run_id: UUID, scope_id: str) -> JobKey | None:
+        where = keys.ident(run_id)
+        found = (await self.store.get([where])).get(where)
+        stored = None if found is None else (await self.store.get([found.value.decode()])).get(found.value.decode())
+        run: Run | None = None if stored is None else load(stored.value, Run)
+        return run.key if run is not None and run.scope_id == scope_id else None
+
+    # --- nodes ---
+
+    async def _seen(self, node: NodeInfo, now: datetime) -> None:
+        from attrs import evolve
+
+        seen = dump(evolve(node, seen_at=now), NodeInfo)
+        await self.store.commit([Put(_node(node.node_id), None, seen)])
+
+    async def _alive(self, now: datetime) -> list[NodeInfo]:
+        nodes: list[NodeInfo] = [load(each.value, NodeInfo) async for each in self._all("node/")]
+        return [node for node in nodes if node.seen_at is not None and now < node.seen_at + node.lease]
+
+
+def _turn(place: Place) -> tuple[int, int]:
+    return -place.priority, place.order
+
+
+def _node(node_id: str) -> str:
+    return f"node/{node_id}"
+
+
+def _held_by(node_id: str) -> str:
+    return f"held/{keys.name(node_id)}/"
+
+
+def _as_claim(lane: Lane, run: Run, handler_is_missing: bool = False) -> Claim:
+    assert run.started_at
+    assert run.first_started_at
+    assert lane.lease_until
+    return Claim(
+        lane.key, run.run_id, run.job, run.job.payload if run.payload is None else run.payload, run.cause, run.attempt,
+        lane.token, run.started_at, run.first_started_at, lane.lease_until, run.due, run.event, run.depth,
+        (lane.job or run.job).queue, lane.node_id or "", handler_is_missing,
+    )  # fmt: skip
+
+
+def _hand_over(step: Step, entry: Entry, run: Run, request: ClaimRequest) -> None:
+    lane, now = step.lane, step.now
+    if lane.head is None:
+        lane.queue.remove(entry)
+    entry.start_at = None
+    lane.head = entry
+    lane.token += 1
+    lane.lease_until = now + request.lease
+    lane.node_id = request.node_id
+    lane.claim_number = request.number
+    lane.last_attempt_at = now
+    run.attempt += 1
+    run.state, run.started_at, run.start_at = RunState.RUNNING, now, None
+    run.first_started_at = run.first_started_at or now
+    run.node_id, run.token = request.node_id, lane.token
+    step.save(run)
+    step.tell(run, FactKind.TRIGGERED)
+
+
+def _end_attempt(step: Step, head: Entry, run: Run, new: Settlement) -> None:
+    lane, now = step.lane, step.now
+    assert run.started_at is not None
+    state, facts, reason = new.overruled(lane.stop, lane.is_removed)
+    if state is RunState.SUCCEEDED:
+        lane.last_success_at = now
+    elif new.outcome is not AttemptOutcome.CANCELLED:
+        lane.last_failure_at = now
+    ended = Attempt(run.attempt, run.started_at, now, new.outcome, new.error, lane.node_id or "", new.token)
+    run.attempts += (ended,)
+    run.error, run.records = new.error, new.records_processed
+    lane.settled = (new.token, new.node_id)
+    lane.lease_until = lane.stop = None
+    lane.is_removed = False
+    if state is RunState.RETRYING:
+        run.state = state
+        run.start_at = now + (new.wait or _SOON)
+        head.start_at = run.start_at if new.wait else None
+        step.save(run)
+    else:
+        lane.head = None
+        step.finish(run, state, reason)
+    step.tell(run, *facts)
+
+
+def _take_back(step: Step, head: Entry, run: Run) -> None:
+    lane, now = step.lane, step.now
+    stop, is_removed = lane.stop, lane.is_removed
+    lane.lease_until = lane.stop = None
+    lane.is_removed = False
+    run.attempt -= 1
+    run.started_at = None
+    if not run.attempts:
+        run.first_started_at = None
+    if is_removed or stop is not None:
+        lane.head = None
+        step.finish(run, RunState.CANCELLED, stop or "unscheduled")
+        return
+    if run.attempts:
+        run.state, run.start_at = RunState.RETRYING, now
+    else:  # it never really started: back to where it was in the queue
+        run.state, lane.head = RunState.QUEUED, None
+        lane.put_back(head)
+    step.save(run)
