@@ -1,4 +1,4 @@
-"""The PostgreSQL backend keeps the contract: to the second; and to the minute, nodes apart, over a line that lies."""
+"""The PostgreSQL backend keeps the contract: to the second; and to the minute, over a line that lies."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ class TestPostgresWithSeconds(SchedulerContract):
 
 
 class TestPostgresOverALyingLine(SchedulerContract):
-    backend = "postgres, each node with connections of its own, over a lying line"
+    backend = "postgres, over a lying line"
 
     @pytest.fixture
     def harness(self) -> Harness:
         return BackendHarness(
             lambda clock: _make(clock, fresh_store()),
             reopen=lambda clock: _make(clock, postgres_url()),
-            separate=True,
             lies=20260302,
         )
