@@ -42,7 +42,7 @@ from rota.capability import Capability, Precision
 from rota.clock import Clock
 from rota.errors import NotOpen, ScheduleError
 from rota.run import Decision, JobRun
-from rota_backends.sqlite import claiming, history, jobs, nodes, occurrences, outbox, settling, work
+from rota_backends.sqlite import claiming, history, jobs, nodes, occurrences, outbox, retention, settling, work
 from rota_backends.sqlite.connecting import SYNCHRONOUS
 from rota_backends.sqlite.schema import OLDEST_SQLITE
 from rota_backends.sqlite.thread import StoreThread
@@ -185,13 +185,13 @@ class SqliteBackend(Backend):
         return await self._store.read(lambda session: history.runs(session, query))
 
     async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
-        return await self._store.write(lambda session: history.discard(session, run_id, scope_id, request_id))
+        return await self._store.write(lambda session: retention.discard(session, run_id, scope_id, request_id))
 
     async def decisions(self, key: JobKey, *, limit: int = 100) -> list[Decision]:
         return await self._store.read(lambda session: jobs.decisions(session, key, limit))
 
     async def prune(self, request: Prune) -> int:
-        return await self._store.write(lambda session: history.prune(session, request))
+        return await self._store.write(lambda session: retention.prune(session, request))
 
     async def relay(
         self,
@@ -211,7 +211,7 @@ class SqliteBackend(Backend):
         )
 
     async def census(self, scope_id: str | None = None) -> Census:
-        return await self._store.read(lambda session: history.census(session, scope_id))
+        return await self._store.read(lambda session: nodes.census(session, scope_id))
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         return await self._store.write(lambda session: nodes.lock(session, name, node_id, ttl))

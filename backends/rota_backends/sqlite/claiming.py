@@ -10,10 +10,10 @@ from typing import Any
 from rota.backend import Claim, Claimed, ClaimRequest
 from rota.event import Event
 from rota_backends.sqlite import nodes
+from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid
 from rota_backends.sqlite.lane import refresh
 from rota_backends.sqlite.session import Session
-from rota_backends.sqlite.thread import Answer
 
 EXPIRED_PAGE = 100
 HEAD = "r.seq, r.run_id, r.definition, r.cause, r.due, r.depth, r.attempt, r.first_started_at, r.payload, r.event"

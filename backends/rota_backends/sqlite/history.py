@@ -1,15 +1,13 @@
-"""Reading runs back, and forgetting them."""
+"""Reading runs back."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.backend import Census, Prune, RunQuery
+from rota.backend import RunQuery
 from rota.event import Event
 from rota.run import Attempt, JobRun, RunState
-from rota_backends.sqlite import keys, nodes
 from rota_backends.sqlite.codes import (
     CAUSES,
     FINALS,
@@ -18,11 +16,9 @@ from rota_backends.sqlite.codes import (
     instant,
     instant_or_none,
     load,
-    span,
     uuid,
     uuid_or_none,
 )
-from rota_backends.sqlite.endings import forget, forget_oldest, unletter
 from rota_backends.sqlite.session import Session
 
 _SHARED = """{t}.seq, {t}.lane, {t}.run_id, {t}.definition, {t}.cause, {t}.queued_at, {t}.due, {t}.event, {t}.replay_of,
@@ -33,7 +29,6 @@ _UNFINISHED = f"""SELECT {_SHARED.format(t="r")}, r.start_at, l.head, l.lease_un
 _FINISHED = f"""SELECT {_SHARED.format(t="h")}, h.started_at, h.ended_at, h.outcome, h.node, h.token, h.reason
     FROM rota_history h"""
 _SHARED_COLUMNS = 18
-_DEFINITIONS = 500  # looked at in one go
 
 Row = tuple[Any, ...]
 
@@ -175,132 +170,4 @@ def _finished(session: Session, row: Row) -> JobRun:
         next_attempt_at=None,
         attempt=attempt,
         reason=reason,
-    )
-
-
-# --- letters and retention ---
-
-
-def discard(session: Session, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
-    """Take a letter out of the list; a repeat gives the first answer."""
-    row = session.db.execute(
-        """SELECT h.seq, h.letter, h.ended_by, h.definition FROM rota_ident i JOIN rota_history h ON h.seq = i.seq
-           WHERE i.run_id = ?""",
-        (run_id.bytes,),
-    ).fetchone()
-    if row is None or session.key_of(row[3]).scope_id != scope_id:
-        return False
-    if not row[1]:
-        return bool(row[2] == request_id.bytes)
-    session.db.execute("UPDATE rota_history SET ended_by = ? WHERE seq = ?", (request_id.bytes, row[0]))
-    unletter(session, row[0])
-    return True
-
-
-def prune(session: Session, request: Prune) -> int:
-    """At most `limit` entries; dead letters and unfinished runs stay (HIST-2)."""
-    if request.dead_letters is not None:
-        _unletter_old(session, request.dead_letters, request.limit)
-    forgotten = _forget_many(session, request) + _forget_old(session, request)
-    forgotten += keys.forget(session, max(request.limit - forgotten, 0))
-    if forgotten < request.limit:
-        _forget_definitions(session)
-        nodes.forget(session)
-    return forgotten
-
-
-def _unletter_old(session: Session, age: timedelta, limit: int) -> None:
-    query = "SELECT seq FROM rota_letter WHERE ended_at < ? LIMIT ?"
-    for (seq,) in session.db.execute(query, (session.now - span(age), limit)).fetchall():
-        unletter(session, seq)
-    session.write_lanes()
-
-
-def _forget_many(session: Session, request: Prune) -> int:
-    """Of jobs that have more than they may."""
-    forgotten = 0
-    query = "SELECT id FROM rota_lane WHERE kept > ? LIMIT ?"
-    for (lane_id,) in session.db.execute(query, (request.runs, request.limit)).fetchall():
-        if forgotten < request.limit:
-            lane = session.lane_by_id(lane_id)
-            forgotten += forget_oldest(session, lane, request.runs, request.limit - forgotten)
-    session.write_lanes()
-    return forgotten
-
-
-def _forget_old(session: Session, request: Prune) -> int:
-    """Runs arrive in order of their numbers: what ended long ago stands below one of them, and no index is needed."""
-    before = session.now - span(request.age)
-    rows = session.db.execute(
-        """SELECT seq, run_id, lane FROM rota_history WHERE seq < ? AND letter = 0 AND ended_at < ? ORDER BY seq
-           LIMIT ?""",
-        (_first_queued_since(session, before), before, request.limit),
-    ).fetchall()
-    forget(session, [row[:2] for row in rows])
-    for _, _, lane_id in rows:
-        lane = session.lane_by_id(lane_id)
-        lane.kept -= 1
-        lane.is_counted = True
-    return len(rows)
-
-
-def _first_queued_since(session: Session, instant: int) -> int:
-    """The lowest number that arrived then or later: a bisection, some thirty probes however long the history is."""
-    low, high = 0, (session.one("SELECT max(seq) FROM rota_history") or 0) + 1
-    while low < high:
-        middle = (low + high) // 2
-        probe = "SELECT seq, queued_at FROM rota_history WHERE seq >= ? ORDER BY seq LIMIT 1"
-        seq, queued_at = session.db.execute(probe, (middle,)).fetchone() or (high, instant)
-        if queued_at >= instant:
-            high = middle
-        else:
-            low = seq + 1
-    return low
-
-
-def _forget_definitions(session: Session) -> None:
-    """Definitions that were replaced, once nothing is known any more that was queued under them; a page at a time."""
-    page = "SELECT id, job FROM rota_definition WHERE is_current = 0 AND id > ? ORDER BY id LIMIT ?"
-    old = session.db.execute(page, (session.definitions_seen, _DEFINITIONS)).fetchall()
-    session.definitions_seen = old[-1][0] if len(old) == _DEFINITIONS else 0
-    if old:
-        told = "SELECT DISTINCT definition FROM rota_fact UNION SELECT definition FROM rota_aside"
-        used = {row[0] for row in session.db.execute(told)}
-        unused = [(each,) for each, lane_id in old if each not in used and not _is_used(session, each, lane_id)]
-        session.db.executemany("DELETE FROM rota_definition WHERE id = ?", unused)
-
-
-def _is_used(session: Session, number: int, lane_id: int) -> bool:
-    head = session.one("SELECT head FROM rota_lane WHERE id = ?", (lane_id,))
-    uses = (
-        ("SELECT 1 FROM rota_run WHERE lane = ? AND state = 0 AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_run WHERE lane = ? AND state = 1 AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_run WHERE seq = ? AND definition = ?", head),
-        ("SELECT 1 FROM rota_history WHERE lane = ? AND definition = ? LIMIT 1", lane_id),
-    )
-    return any(session.one(query, (where, number)) is not None for query, where in uses)
-
-
-def census(session: Session, scope_id: str | None) -> Census:
-    """Counts of one scope, or of all."""
-    of = "" if scope_id is None else " AND lane IN (SELECT id FROM rota_job WHERE scope_id = :scope)"
-    where = {"scope": scope_id}
-
-    def count(query: str) -> int:
-        return int(session.db.execute(query, where).fetchone()[0])
-
-    lanes = of.replace("lane IN", "id IN")
-    running = count(f"SELECT count(*) FROM rota_lane WHERE lease_until IS NOT NULL{lanes}")
-    letters = "" if scope_id is None else " WHERE scope_id = :scope"
-    stored = f"SELECT DISTINCT handler FROM rota_job WHERE definition IS NOT NULL{lanes}"
-    handlers = {row[0] for row in session.db.execute(stored, where)}
-    return Census(
-        now=session.time,
-        jobs=count(f"SELECT count(*) FROM rota_job WHERE definition IS NOT NULL{lanes}"),
-        queued=count(f"SELECT count(*) FROM rota_run WHERE 1 = 1{of}") - running,
-        running=running,
-        dead_letters=count(f"SELECT count(*) FROM rota_letter{letters}"),
-        set_aside=count("SELECT count(*) FROM rota_aside"),
-        nodes=nodes.alive(session),
-        missing_handlers=tuple(sorted(handlers - nodes.handlers(session))),
     )

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from attrs import evolve
 
-from rota.backend import LockGrant, NodeInfo
+from rota.backend import Census, LockGrant, NodeInfo
 from rota_backends.sqlite.codes import dump, instant, load, span
 from rota_backends.sqlite.session import Session
 
@@ -73,3 +73,28 @@ def bookmark(session: Session, name: str, expected: int | None, value: int) -> i
         return stored
     session.db.execute("INSERT OR REPLACE INTO rota_bookmark VALUES (?, ?)", (name, value))
     return value
+
+
+def census(session: Session, scope_id: str | None) -> Census:
+    """Counts of one scope, or of all."""
+    of = "" if scope_id is None else " AND lane IN (SELECT id FROM rota_job WHERE scope_id = :scope)"
+    where = {"scope": scope_id}
+
+    def count(query: str) -> int:
+        return int(session.db.execute(query, where).fetchone()[0])
+
+    lanes = of.replace("lane IN", "id IN")
+    running = count(f"SELECT count(*) FROM rota_lane WHERE lease_until IS NOT NULL{lanes}")
+    letters = "" if scope_id is None else " WHERE scope_id = :scope"
+    names = f"SELECT DISTINCT handler FROM rota_job WHERE definition IS NOT NULL{lanes}"
+    stored = {row[0] for row in session.db.execute(names, where)}
+    return Census(
+        now=session.time,
+        jobs=count(f"SELECT count(*) FROM rota_job WHERE definition IS NOT NULL{lanes}"),
+        queued=count(f"SELECT count(*) FROM rota_run WHERE 1 = 1{of}") - running,
+        running=running,
+        dead_letters=count(f"SELECT count(*) FROM rota_letter{letters}"),
+        set_aside=count("SELECT count(*) FROM rota_aside"),
+        nodes=alive(session),
+        missing_handlers=tuple(sorted(stored - handlers(session))),
+    )

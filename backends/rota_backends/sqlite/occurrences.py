@@ -21,6 +21,7 @@ from rota.event import Event
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota.run import Decision, DecisionKind
 from rota_backends.sqlite import keys
+from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import (
     CAUSE_CODE,
     CRON_CODE,
@@ -41,7 +42,6 @@ from rota_backends.sqlite.endings import file_letter, unletter
 from rota_backends.sqlite.jobs import remember
 from rota_backends.sqlite.lane import Lane, first_start, offer, refresh
 from rota_backends.sqlite.session import Session
-from rota_backends.sqlite.thread import Answer
 
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,
     replay_of, covers_from, covers_to, missed_count, depth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -84,6 +84,7 @@ def _queue(
     if start_at is not None:
         lane.delayed += 1
         refresh(session, lane)
+        session.has_news = True  # whoever sleeps may have to wake sooner
     elif lane.head is None:
         lane.head = seq
         lane.is_changed = True

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from rota.backend import Fact, JobKey, SetAside
+from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span, uuid
 from rota_backends.sqlite.session import Session
-from rota_backends.sqlite.thread import Answer
 
 _PAGE = """SELECT seq, kind, at, definition, run_id, attempt, revision, cause, due, started_at, error, next_attempt_at,
     records, depth FROM rota_fact"""

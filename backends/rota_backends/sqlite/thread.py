@@ -14,7 +14,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -22,13 +21,12 @@ from typing import Any, TypeVar
 from rota.clock import Clock, VirtualClock
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.sqlite import connecting
+from rota_backends.sqlite.calls import Answer, Call, Wake, deliver
 from rota_backends.sqlite.session import Session
 
 log = logging.getLogger("rota.sqlite")
 
 T = TypeVar("T")
-Work = Callable[[Session], Any]
-
 _GROUP = 500  # calls that share a transaction, at most
 _GLANCE = 0.02  # seconds between two looks whether another process has committed something
 _MOMENT = 0.002  # seconds a call that can wait waits for another to share a commit with
@@ -38,29 +36,6 @@ _BROKEN = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )  # fmt: skip
-
-
-class Answer(Enum):
-    """What a look at a snapshot says where it cannot give the answer."""
-
-    WRITE = "only a transaction can tell"
-
-
-class Call:
-    """One call of the port on its way. `peek` may answer it from a snapshot, so that idle nodes write nothing; one that
-    `can_wait` gladly shares the transaction of the next one that comes."""
-
-    __slots__ = ("can_wait", "error", "future", "loop", "peek", "result", "work", "writes")
-
-    def __init__(self, work: Work, writes: bool, peek: Work | None, can_wait: bool = False) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.work = work
-        self.writes = writes
-        self.peek = peek
-        self.can_wait = can_wait
-        self.result: Any = None
-        self.error: BaseException | None = None
 
 
 class StoreThread:
@@ -76,7 +51,7 @@ class StoreThread:
         self._seen = 0  # SQLite's counter of commits by other connections
         self._is_real = not isinstance(clock, VirtualClock)
         self._ended: asyncio.Future[None] | None = None
-        self._wakes: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+        self._wakes: list[Wake] = []
         self._thread = threading.Thread(target=self._run, name="rota sqlite", daemon=True)
 
     # --- on the event loop ---
@@ -350,28 +325,4 @@ class StoreThread:
         self._deliver(calls, False)
 
     def _deliver(self, calls: list[Call], wakes: bool) -> None:
-        """One message to each event loop, for all its calls."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {}
-        for call in calls:
-            by_loop.setdefault(call.loop, []).append(call)
-        if wakes:
-            for loop, _ in self._wakes:
-                by_loop.setdefault(loop, [])
-        for loop, theirs in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(self._arrive, loop, theirs, wakes)
-            except RuntimeError:
-                continue  # that loop is closed: nobody waits any more
-
-    def _arrive(self, loop: asyncio.AbstractEventLoop, calls: list[Call], wakes: bool) -> None:
-        for call in calls:
-            if call.future.done():
-                continue
-            if call.error is not None:
-                call.future.set_exception(call.error)
-            else:
-                call.future.set_result(call.result)
-        if wakes:
-            for each, wake in list(self._wakes):
-                if each is loop:
-                    wake()
+        deliver(calls, list(self._wakes) if wakes else [])

@@ -1,0 +1,60 @@
+"""Calls of the port on their way to the thread and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from rota_backends.sqlite.session import Session
+
+Work = Callable[[Session], Any]
+Wake = tuple[asyncio.AbstractEventLoop, Callable[[], None]]
+
+
+class Answer(Enum):
+    """What a look at a snapshot says where it cannot give the answer."""
+
+    WRITE = "only a transaction can tell"
+
+
+class Call:
+    """One call of the port on its way. `peek` may answer it from a snapshot, so that idle nodes write nothing; one that
+    `can_wait` gladly shares the transaction of the next one that comes."""
+
+    __slots__ = ("can_wait", "error", "future", "loop", "peek", "result", "work", "writes")
+
+    def __init__(self, work: Work, writes: bool, peek: Work | None, can_wait: bool = False) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.work = work
+        self.writes = writes
+        self.peek = peek
+        self.can_wait = can_wait
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+def deliver(calls: list[Call], wakes: list[Wake]) -> None:
+    """One message to each event loop, for all its calls and for whoever is to be woken there."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {loop: [] for loop, _ in wakes}
+    for call in calls:
+        by_loop.setdefault(call.loop, []).append(call)
+    for loop, theirs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_arrive, theirs, [wake for each, wake in wakes if each is loop])
+        except RuntimeError:
+            continue  # that loop is closed: nobody waits any more
+
+
+def _arrive(calls: list[Call], wakes: list[Callable[[], None]]) -> None:
+    for call in calls:
+        if call.future.done():
+            continue
+        if call.error is not None:
+            call.future.set_exception(call.error)
+        else:
+            call.future.set_result(call.result)
+    for wake in wakes:
+        wake()
