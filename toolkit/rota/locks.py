@@ -10,7 +10,7 @@ from datetime import timedelta
 from rota.backend.port import Backend
 from rota.backend.types import LockGrant
 from rota.calls import STORE_ERRORS
-from rota.clock import current_activity
+from rota.clock import current_activity, watch
 from rota.errors import LeaseLost, LockTaken
 from rota.ids import new_node_id
 from rota.names import check_duration, check_name
@@ -79,7 +79,16 @@ class _Renewal:
         self.is_lost = False
 
     async def run(self) -> None:
-        current_activity.set(None)  # a virtual clock must not take this sleep for the handler's
+        """A virtual clock waits for a renewal under way, and does not take its sleep for the handler's."""
+        activity = watch(self._backend.clock, lambda: f"renewal of lock {self._grant.name}")
+        current_activity.set(activity)
+        activity.begin()
+        try:
+            await self._renew()
+        finally:
+            activity.end()
+
+    async def _renew(self) -> None:
         clock = self._backend.clock
         valid_until = clock.monotonic() + self._ttl.total_seconds()
         while True:
