@@ -17,9 +17,9 @@ A family (one file per rule family in `rota_contracts.families`) is a plain clas
   declared; such a clause tests the refusal.
 - `uses`: what the clause asks of the harness beyond `open`, `advance` and `crash`. Where it is missing the clause is
   reported as not run and the verdict is INCOMPLETE. Names: "virtual" (exact instants, `scene.at`, `scene.start_at`),
-  "step", "freeze", "outage", "reopen", "scheduler" (the nodes are `rota.Scheduler`: `admin`, `lock`, `wait`, and
-  further constructor options). The scene refuses what a clause uses without saying so. Gates and `scene.sleep` need no
-  mention.
+  "step", "sleep" (inside handlers; needed where time is virtual), "freeze", "outage", "reopen", "scheduler" (the nodes
+  are `rota.Scheduler`: `admin`, `lock`, `wait`, and further constructor options). The scene refuses what a clause uses
+  without saying so. Gates need no mention.
 - `leaves_threads`: a sync handler of this clause is still stuck when it ends.
 
 The identity of a clause is `"KEY-1/test_a_repeated_registration_is_a_duplicate"`.
@@ -98,7 +98,8 @@ class Clause:
 
     def missing_from(self, harness: object) -> tuple[str, ...]:
         """What the clause uses and the harness does not bring."""
-        return tuple(use for use in self.uses if not getattr(harness, use, None))
+        virtual = getattr(harness, "virtual", False)  # real time can be slept away without the harness
+        return tuple(use for use in self.uses if not getattr(harness, use, None) and (virtual or use != "sleep"))
 
 
 def names_of(capabilities: Capability) -> str:

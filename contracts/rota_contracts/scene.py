@@ -165,7 +165,11 @@ class Scene:
         """Begin at another time than 12:00:00 on 2 March 2026: call it before the first node (uses "virtual")."""
         target = self.at(start) if isinstance(start, str) else start
         self._declared("virtual")
-        await self.harness.step(target - self.now())
+        if getattr(self.harness, "step", None) is not None:
+            await self.harness.step(target - self.now())
+        else:  # with no node there, letting time pass comes to the same; what is past today comes tomorrow
+            target += timedelta(days=1) if target < self.now() else timedelta(0)
+            await self.harness.advance(target - self.now())
         self._first_day = target.date()
 
     async def advance(self, **amount: float) -> None:
@@ -182,7 +186,8 @@ class Scene:
         await self.harness.step(timedelta(**amount))
 
     async def sleep(self, delta: timedelta) -> None:
-        """Wait inside an async handler."""
+        """Wait inside an async handler (uses "sleep"; the handler "slow" and the step "sleep" of a script do)."""
+        self._declared("sleep")
         own = getattr(self.harness, "sleep", None)
         await (own(delta) if own is not None else asyncio.sleep(delta.total_seconds()))
 

@@ -82,7 +82,7 @@ class CrashClauses:
                 assert scene.journal.count("job") == 2
                 assert [letter.run_id for letter in await client.dead_letters()] == [run_id]
 
-    @clause("LEASE-3", "a node's death does not touch the runs of others", level=Level.NODES)
+    @clause("LEASE-3", "a node's death does not touch the runs of others", level=Level.NODES, uses=("sleep",))
     async def test_a_crash_does_not_touch_other_nodes_runs(self, scene: Scene) -> None:
         async with scene.open(lease=LEASE, only=("hold",)) as doomed, scene.open(lease=LEASE, only=("slow",)) as other:
             scene.slow_for = timedelta(seconds=20)

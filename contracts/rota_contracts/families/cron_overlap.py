@@ -31,7 +31,10 @@ class CronOverlapClauses:
             assert await dues(node) == [scene.at("12:00"), scene.at("12:04")]
 
     @clause(
-        "CRON-8", "several nodes neither overlap nor queue ticks of a long run", level=Level.NODES, uses=("virtual",)
+        "CRON-8",
+        "several nodes neither overlap nor queue ticks of a long run",
+        level=Level.NODES,
+        uses=("virtual", "sleep"),
     )
     async def test_other_nodes_do_not_run_a_tick_beside_a_long_run(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
@@ -42,7 +45,7 @@ class CronOverlapClauses:
             assert await dues(node) == [scene.at("12:00"), scene.at("12:04")]
             assert scene.journal.overlaps("job") == []
 
-    @clause("CRON-8", "a run that ends as a tick comes due is not in its way", uses=("virtual",))
+    @clause("CRON-8", "a run that ends as a tick comes due is not in its way", uses=("virtual", "sleep"))
     async def test_a_run_that_ends_at_the_tick_does_not_skip_it(self, scene: Scene) -> None:
         await scene.start_at("12:00:00")
         scene.slow_for = timedelta(minutes=1)
@@ -173,7 +176,7 @@ class CronQueueClauses:
             assert await dues(node) == [scene.at("12:00"), scene.at("12:01")]
             assert scene.journal.count("job") == 2
 
-    @clause("CRON-8", "once the tick that waited has started, another may wait", uses=("virtual",))
+    @clause("CRON-8", "once the tick that waited has started, another may wait", uses=("virtual", "sleep"))
     async def test_queue_does_not_stay_full(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         scene.slow_for = timedelta(seconds=85)

@@ -44,7 +44,7 @@ BERLIN_GAP, BERLIN_FOLD = "2026-03-29T00:59", "2026-10-24T23:59"
 class CronZoneClauses:
     """CRON-3: gaps, folds, odd shifts."""
 
-    @clause("CRON-3", "a schedule fires by the clocks of its zone, told in UTC", uses=("virtual",))
+    @clause("CRON-3", "a schedule fires by the clocks of its zone, told in UTC", uses=("virtual", "step"))
     async def test_a_schedule_does_not_fire_by_another_zones_clock(self, scene: Scene) -> None:
         await _watch(scene, Night("Asia/Kolkata", "0 9 * * *", "2026-03-02T03:00", 6.5, ("2026-03-02T03:30",)))
         async with scene.open() as node:
@@ -54,12 +54,14 @@ class CronZoneClauses:
             assert next_due is not None
             assert next_due.utcoffset() == timedelta(0)
 
-    @clause("CRON-3", "a fixed time in a spring gap fires once, at the first instant after it", uses=("virtual",))
+    @clause(
+        "CRON-3", "a fixed time in a spring gap fires once, at the first instant after it", uses=("virtual", "step")
+    )
     async def test_a_time_in_a_gap_is_not_lost(self, scene: Scene) -> None:
         await _watch(scene, Night("Europe/Berlin", "30 2 * * *", BERLIN_GAP, 3, ("2026-03-29T01:00",)))
         await _watch(scene, Night("America/New_York", "30 2 * * *", "2026-03-08T06:30", 3, ("2026-03-08T07:00",)))
 
-    @clause("CRON-3", "times that fall on one instant are one occurrence", uses=("virtual",))
+    @clause("CRON-3", "times that fall on one instant are one occurrence", uses=("virtual", "step"))
     async def test_times_on_one_instant_do_not_fire_twice(self, scene: Scene) -> None:
         await _watch(scene, Night("Europe/Berlin", "0,30 2 * * *", BERLIN_GAP, 2, ("2026-03-29T01:00",)))
         await _watch(scene, Night("Europe/Berlin", "0 2,3 * * *", BERLIN_GAP, 2, ("2026-03-29T01:00",)))
@@ -69,7 +71,7 @@ class CronZoneClauses:
         await _watch(scene, Night("Europe/Berlin", "30 2 * * *", BERLIN_FOLD, 3, ("2026-10-25T00:30",)))
         await _watch(scene, Night("America/New_York", "30 1 * * *", "2026-11-01T05:00", 3, ("2026-11-01T05:30",)))
 
-    @clause("CRON-3", "a wildcard fires on both passes of a fold", uses=("virtual",))
+    @clause("CRON-3", "a wildcard fires on both passes of a fold", uses=("virtual", "step"))
     async def test_a_wildcard_does_not_leave_out_the_second_pass(self, scene: Scene) -> None:
         both = ("2026-10-25T00:30", "2026-10-25T01:30", "2026-10-25T02:30")
         await _watch(scene, Night("Europe/Berlin", "30 * * * *", BERLIN_FOLD, 3, both))
@@ -87,14 +89,14 @@ class CronZoneClauses:
             minutes = tuple((begin + timedelta(minutes=n)).isoformat()[:16] for n in range(41))
             await _watch(scene, Night("Europe/Berlin", "* * * * *", night, 40 / 60, minutes))
 
-    @clause("CRON-3", "shifts of half an hour and of two hours are handled alike", uses=("virtual",))
+    @clause("CRON-3", "shifts of half an hour and of two hours are handled alike", uses=("virtual", "step"))
     async def test_odd_shifts_are_shifts(self, scene: Scene) -> None:
         await _watch(scene, Night("Australia/Lord_Howe", "15 2 * * *", "2026-10-03T15:00", 2, ("2026-10-03T15:30",)))
         await _watch(scene, Night("Australia/Lord_Howe", "45 1 * * *", "2026-04-04T14:30", 2, ("2026-04-04T14:45",)))
         await _watch(scene, Night("Antarctica/Troll", "30 1 * * *", "2026-03-29T00:30", 2, ("2026-03-29T01:00",)))
         await _watch(scene, Night("Pacific/Chatham", "0 3 * * *", "2026-09-26T13:30", 2, ("2026-09-26T14:00",)))
 
-    @clause("CRON-3", "a shift at midnight, and a day that was left out, lose no occurrence", uses=("virtual",))
+    @clause("CRON-3", "a shift at midnight, and a day that was left out, lose no occurrence", uses=("virtual", "step"))
     async def test_a_missing_midnight_and_a_missing_day_are_gaps(self, scene: Scene) -> None:
         await _watch(scene, Night("America/Santiago", "30 0 * * *", "2026-09-06T03:30", 2, ("2026-09-06T04:00",)))
         await _watch(scene, Night("Pacific/Apia", "30 12 * * *", "2011-12-30T09:30", 2, ("2011-12-30T10:00",)))

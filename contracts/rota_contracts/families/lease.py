@@ -190,7 +190,7 @@ async def _is_the_heirs(scene: Scene, heir: JobScheduler, run_id: Any) -> None:
 class RenewalClauses:
     """LEASE-2, LEASE-6: leases are renewed from outside the handler; nodes are told apart."""
 
-    @clause("LEASE-2", "a handler longer than many leases runs once", level=Level.NODES)
+    @clause("LEASE-2", "a handler longer than many leases runs once", level=Level.NODES, uses=("sleep",))
     async def test_a_long_handler_is_not_started_again(self, scene: Scene) -> None:
         scene.slow_for = timedelta(seconds=40)
         async with scene.open(lease=LEASE) as node, scene.open(lease=LEASE):

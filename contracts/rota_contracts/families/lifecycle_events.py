@@ -176,7 +176,11 @@ class LifecycleDataClauses:
                 assert set(json.loads(event.data)) >= FIELDS, event.event_type
             assert await scene.events() == []
 
-    @clause("HIST-3", "the data of a cron run says what ran, when it was due and how long it took", uses=("virtual",))
+    @clause(
+        "HIST-3",
+        "the data of a cron run says what ran, when it was due and how long it took",
+        uses=("virtual", "sleep"),
+    )
     async def test_the_data_of_a_success_is_that_of_the_run(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         scene.slow_for = timedelta(seconds=4)

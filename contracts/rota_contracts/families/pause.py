@@ -57,7 +57,9 @@ class PauseClauses:
             await scene.settle()
             assert (await scene.look(node, run.run_id)).state is RunState.SUCCEEDED
 
-    @clause("PAUSE-1", "an attempt that fails during the pause is not tried again before its end", uses=("virtual",))
+    @clause(
+        "PAUSE-1", "an attempt that fails during the pause is not tried again before its end", uses=("virtual", "sleep")
+    )
     async def test_an_attempt_that_fails_during_a_pause_is_not_tried_again(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="script", payload=script("sleep:5", "ok"), timeout=timedelta(seconds=2)))

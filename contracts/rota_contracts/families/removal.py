@@ -75,7 +75,7 @@ class RemovalClauses:
     @clause(
         "REG-4",
         "an attempt that fails after its job was removed is not retried: CANCELLED, with its error",
-        uses=("virtual",),
+        uses=("virtual", "sleep"),
     )
     async def test_a_failing_attempt_of_a_removed_job_is_not_retried(self, scene: Scene) -> None:
         async with scene.open() as node:
@@ -107,7 +107,7 @@ class RemovalClauses:
             assert await node.dead_letters() == []
             assert "JobDeadLettered" not in await scene.event_types("job")
 
-    @clause("REG-4", "a run of a removed job is not retried by the job that came back", uses=("virtual",))
+    @clause("REG-4", "a run of a removed job is not retried by the job that came back", uses=("virtual", "sleep"))
     async def test_a_job_that_came_back_does_not_retry_the_old_run(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="script", payload=script("sleep:5", "ok"), timeout=timedelta(seconds=2)))
@@ -164,7 +164,7 @@ class RemovalClauses:
     @clause(
         "REG-4",
         "a job removed while it runs and registered again is neither blocked nor run beside itself",
-        uses=("virtual",),
+        uses=("virtual", "sleep"),
     )
     async def test_a_job_removed_while_running_is_not_blocked_when_it_comes_back(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")

@@ -101,7 +101,11 @@ class ReplacementClauses:
             assert (await scene.look(node, run.run_id)).state is RunState.SUCCEEDED
             assert [(each.handler_name, each.payload) for each in scene.journal] == [("flaky", b"1")] * 2
 
-    @clause("REG-3", "a run that was running when it was replaced fails under its own retry policy", uses=("virtual",))
+    @clause(
+        "REG-3",
+        "a run that was running when it was replaced fails under its own retry policy",
+        uses=("virtual", "sleep"),
+    )
     async def test_a_replacement_does_not_take_retries_from_a_running_run(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="script", payload=script("sleep:5", "ok"), timeout=timedelta(seconds=2)))
@@ -115,7 +119,7 @@ class ReplacementClauses:
             assert outcomes == [AttemptOutcome.TIMED_OUT, AttemptOutcome.SUCCEEDED]
             assert [each.handler_name for each in scene.journal] == ["script", "script"]
 
-    @clause("REG-3", "a queued run keeps its timeout", uses=("virtual",))
+    @clause("REG-3", "a queued run keeps its timeout", uses=("virtual", "sleep"))
     async def test_a_queued_run_does_not_get_another_timeout(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="slow"))

@@ -16,7 +16,9 @@ from rota_contracts.scene import Scene
 class RunClauses:
     """RUN-1 to RUN-3: at most one run of a job at a time, and in which order."""
 
-    @clause("RUN-1", "handlers of one job do not overlap, however many nodes there are", level=Level.NODES)
+    @clause(
+        "RUN-1", "handlers of one job do not overlap, however many nodes there are", level=Level.NODES, uses=("sleep",)
+    )
     async def test_two_nodes_never_run_one_job_at_the_same_time(self, scene: Scene) -> None:
         scene.slow_for = timedelta(seconds=2)
         async with scene.open() as one, scene.open() as two:

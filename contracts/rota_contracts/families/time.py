@@ -20,7 +20,7 @@ from rota_contracts.scene import Scene
 class TimeClauses:
     """TIME-1, TIME-2."""
 
-    @clause("TIME-1", "the instants of a run are the store's time, aware, in UTC", uses=("virtual",))
+    @clause("TIME-1", "the instants of a run are the store's time, aware, in UTC", uses=("virtual", "sleep"))
     async def test_the_instants_of_a_run_are_on_the_stores_clock(self, scene: Scene) -> None:
         await scene.start_at(scene.at("12:00") + timedelta(microseconds=123456))
         async with scene.open() as node:
@@ -122,7 +122,7 @@ class TimeClauses:
             await scene.settle()
             assert (scene.now(), scene.journal.count()) == (before, 0)
 
-    @clause("TIME-2", "a handler that sleeps wakes at its instant within one advance", uses=("virtual",))
+    @clause("TIME-2", "a handler that sleeps wakes at its instant within one advance", uses=("virtual", "sleep"))
     async def test_a_sleeping_handler_wakes_at_its_instant(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="script", payload=script("sleep:7")))
@@ -132,7 +132,9 @@ class TimeClauses:
             assert scene.journal.last().ended == began + timedelta(seconds=7)
 
     @clause(
-        "TIME-2", "runs that end at an instant end before occurrences of that instant are decided", uses=("virtual",)
+        "TIME-2",
+        "runs that end at an instant end before occurrences of that instant are decided",
+        uses=("virtual", "sleep"),
     )
     async def test_a_run_that_ends_at_a_tick_does_not_skip_it(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
@@ -173,7 +175,9 @@ class TimeClauses:
             await scene.step(hours=-2)
             assert scene.now() - before == timedelta(hours=-1)
 
-    @clause("TIME-2", "a step does not move the monotonic clock on which handlers sleep", uses=("virtual", "step"))
+    @clause(
+        "TIME-2", "a step does not move the monotonic clock on which handlers sleep", uses=("virtual", "step", "sleep")
+    )
     async def test_a_step_does_not_wake_or_delay_a_sleeping_handler(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="slow"))
@@ -186,7 +190,7 @@ class TimeClauses:
             await scene.advance(seconds=1)
             assert not scene.journal.running("job")
 
-    @clause("TIME-2", "one advance drives every node", level=Level.NODES, uses=("virtual",))
+    @clause("TIME-2", "one advance drives every node", level=Level.NODES, uses=("virtual", "sleep"))
     async def test_one_advance_drives_every_node(self, scene: Scene) -> None:
         async with scene.open(only=("ok",)) as one, scene.open(only=("slow",)):
             await one.schedule(manual("here"))

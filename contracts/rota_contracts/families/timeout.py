@@ -40,7 +40,7 @@ class TimeoutClauses:
             assert run.reason == "timeout"
             assert "timeout" in (run.attempts[0].error or "")
 
-    @clause("LEASE-4", "a body that ends before its timeout is not touched")
+    @clause("LEASE-4", "a body that ends before its timeout is not touched", uses=("sleep",))
     async def test_a_body_within_its_timeout_is_not_cancelled(self, scene: Scene) -> None:
         scene.slow_for = timedelta(seconds=8)
         async with scene.open() as node:
@@ -48,7 +48,11 @@ class TimeoutClauses:
             run = await ended(scene, node, await node.trigger_once("job"))
             assert (run.state, run.attempt) == (RunState.SUCCEEDED, 1)
 
-    @clause("LEASE-4", "a timeout is a failure like others: it is told and retried, each attempt with its own time")
+    @clause(
+        "LEASE-4",
+        "a timeout is a failure like others: it is told and retried, each attempt with its own time",
+        uses=("sleep",),
+    )
     async def test_a_timeout_is_not_the_end_of_the_run(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="script", payload=script("hold", "sleep:8", "ok"), timeout=_TIMEOUT))
@@ -89,7 +93,7 @@ class TimeoutClauses:
             assert seen == [False, True]
             assert (run.state, outcomes(run)) == (RunState.DEAD, _TIMED_OUT)
 
-    @clause("LEASE-4", "the lane is not free before the body has ended", uses=("virtual",))
+    @clause("LEASE-4", "the lane is not free before the body has ended", uses=("virtual", "sleep"))
     async def test_the_next_run_does_not_start_while_the_body_cleans_up(self, scene: Scene) -> None:
         @scene.handler("tidy")
         async def tidy(ctx: Any, payload: bytes) -> None:
