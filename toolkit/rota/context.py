@@ -128,9 +128,11 @@ class JobContext:
         """
         check_duration("delta", delta)
         work = self._held.holder.extend_lease(self._held, delta)
+        home = self._held.holder.event_loop
         try:
-            asyncio.get_running_loop()
+            running = asyncio.get_running_loop()
         except RuntimeError:
-            asyncio.run_coroutine_threadsafe(work, self._held.holder.event_loop).result()
+            asyncio.run_coroutine_threadsafe(work, home).result()
             return _Done()
-        return work
+        # A sync handler may run an event loop of its own in its thread: the store belongs to the scheduler's.
+        return work if running is home else asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))

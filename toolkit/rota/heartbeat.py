@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from rota.node import Node
 log = logging.getLogger("rota")
 
 _SAFETY = 0.2  # of a lease: a body whose lease cannot be renewed is cancelled this much before it ends
+_GLANCE = 0.1  # seconds between two looks at deadlines while the store keeps a renewal waiting
 _EPSILON = 1e-6  # the clock's own resolution
 
 
@@ -41,8 +43,18 @@ class Heartbeat:
         self._end_what_is_over()
         renewed = self._renewed_at
         if renewed is None or self._clock.monotonic() - renewed >= self._interval - _EPSILON:
-            await self.renew()
+            await (self.renew() if isinstance(self._clock, VirtualClock) else self._renew_and_watch())
         return Turn(False, self._rest())
+
+    async def _renew_and_watch(self) -> None:
+        """A store that hangs must keep nobody from being timed out, nor from being told that its lease ends."""
+        renewing = asyncio.ensure_future(self.renew())
+        try:
+            while not (await asyncio.wait({renewing}, timeout=min(_GLANCE, self._interval)))[0]:
+                self._end_what_is_over(cut_off=True)
+            await renewing
+        finally:
+            renewing.cancel()
 
     async def renew(self) -> None:
         node, begun, sent = self._node, self._node.exchange.begun, self._clock.monotonic()
@@ -74,7 +86,7 @@ class Heartbeat:
             log.warning("handing back %d runs whose claim was never answered", len(sure))
             await self._node.backend.hand_back(sure)
 
-    def _end_what_is_over(self) -> None:
+    def _end_what_is_over(self, *, cut_off: bool = False) -> None:
         node, now = self._node, self._clock.monotonic() + _EPSILON
         for held in [each for each in node.held if not each.has_ended]:
             if held.grace_until is not None:
@@ -82,7 +94,7 @@ class Heartbeat:
                     node.give_up(held)
             elif held.deadline is not None and now >= held.deadline:
                 node.time_out(held)
-            elif self.loop.failures and now >= held.valid_until - self._margin:
+            elif (cut_off or self.loop.failures) and now >= held.valid_until - self._margin:
                 log.warning("%s: its lease could not be renewed in time", held.label())
                 node.lose(held)
 

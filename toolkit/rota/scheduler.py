@@ -44,6 +44,7 @@ from rota.errors import (
 )
 from rota.event import Event
 from rota.events import EventStore, JobNotifyEventStore, LoggingNotifier, Notifier
+from rota.events.store import stamped
 from rota.health import HealthReport
 from rota.ids import new_run_id
 from rota.leaving import leave
@@ -153,7 +154,7 @@ class Scheduler:
             self._options,
             events=self._events,
             notifier=self._notifier,
-            notify=self.notify,
+            notify=self._notify,
         )
         if parts.works:
             await self._call(parts.heartbeat.renew)
@@ -401,6 +402,10 @@ class Scheduler:
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
+        return await self._notify(*stamped(events))
+
+    async def _notify(self, *events: Event) -> list[UUID]:
+        """The same for events as they are: those the sweep delivers were not written by whoever runs here."""
         self._open()
         refs = [
             EventRef(event, self._options.event_memory, self._options.lane_limit, self._options.max_depth)
