@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import importlib.util
 import os
@@ -22,7 +21,6 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
-import asyncpg
 import psycopg
 
 from rota_backends.postgres import migrations
@@ -71,10 +69,11 @@ class PostgresServer:
         end = time.monotonic() + 30
         while True:
             try:
-                asyncio.run(_ping(self.url))
+                _run(self.url, "SELECT 1")
                 return
-            except (OSError, asyncpg.PostgresError):
+            except psycopg.OperationalError:
                 if time.monotonic() > end:
+                    self.stop()
                     raise
                 time.sleep(0.02)
 
@@ -105,8 +104,8 @@ def postgres_url() -> str:
         atexit.register(server.stop)
         return server.url
     name = f"rota_test_{uuid4().hex[:12]}"
-    asyncio.run(_run(given, f'CREATE DATABASE "{name}"'))
-    atexit.register(lambda: asyncio.run(_run(given, f'DROP DATABASE "{name}" WITH (FORCE)')))
+    _run(given, f'CREATE DATABASE "{name}"')
+    atexit.register(lambda: _run(given, f'DROP DATABASE "{name}" WITH (FORCE)'))
     return _with_database(given, name)
 
 
@@ -135,16 +134,9 @@ def _with_database(url: str, name: str) -> str:
     return urlunsplit(parts._replace(path=f"/{name}"))
 
 
-async def _ping(url: str) -> None:
-    await _run(url, "SELECT 1")
-
-
-async def _run(url: str, sql: str) -> None:
-    connection = await asyncpg.connect(url, timeout=5)
-    try:
-        await connection.execute(sql)
-    finally:
-        await connection.close()
+def _run(url: str, sql: str) -> None:
+    with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+        connection.execute(sql.encode())
 
 
 def _free_port() -> int:

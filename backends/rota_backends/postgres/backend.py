@@ -167,6 +167,29 @@ class PostgresBackend(Backend):
     async def _fetch(self, sql: str, *args: Any) -> list[Row]:
         return await self._connections.fetch(sql, *args)
 
+    # --- its schema, for `rota db` ---
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of the migrations that were applied."""
+        self._connections.open()
+        try:
+            done = await migrations.bring_up_to_date(self._connections, self._schema)
+        finally:
+            await self._connections.close()
+        return [f"{each.version:04} {each.name}" for each in done]
+
+    async def schema_version(self) -> tuple[int, int]:
+        """The version in the database (0: none), and the one this code works with."""
+        self._connections.open()
+        try:
+            return await migrations.applied(self._connections, self._schema), migrations.newest()
+        finally:
+            await self._connections.close()
+
+    def migration_script(self) -> str:
+        """All migrations as one SQL script, for whoever applies them by hand."""
+        return migrations.script(self._schema)
+
     # --- jobs ---
 
     async def standing(self, key: JobKey) -> Standing:
@@ -187,7 +210,9 @@ class PostgresBackend(Backend):
         definition, key = new.definition, new.idempotency_key
         trigger = definition.trigger
         listens = (
-            (trigger.source_module, trigger.event_type, trigger.subject) if isinstance(trigger, OnEvent) else (None,) * 3
+            (trigger.source_module, trigger.event_type, trigger.subject)
+            if isinstance(trigger, OnEvent)
+            else (None,) * 3
         )
         answer = await self._connections.value(
             self._sql.register, self._now(), self._announcer.tag(), *new.key, new.expected, new.request_id, new.changes,
@@ -231,9 +256,7 @@ class PostgresBackend(Backend):
         return Due(at, jobs, next_at)
 
     async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
-        answers = await self._connections.value(
-            self._sql.fire, self._now(), self._announcer.tag(), rows.firings(batch)
-        )
+        answers = await self._connections.value(self._sql.fire, self._now(), self._announcer.tag(), rows.firings(batch))
         results = [_RESULTS[answer] for answer in answers]
         if FireResult.FIRED in results:
             self._wake()
@@ -245,7 +268,9 @@ class PostgresBackend(Backend):
         if len(batch) == 1 and batch[0].idempotency_key is None:
             return await self._triggers.put(batch)
         # Each key is waited for alone: two statements with several keys could wait for each other.
-        return [await self._enqueue_one(each) for each in batch] if _has_keys(batch) else await self._triggers.put(batch)
+        return (
+            [await self._enqueue_one(each) for each in batch] if _has_keys(batch) else await self._triggers.put(batch)
+        )
 
     async def _enqueue_one(self, new: Enqueue) -> UUID | Refusal:
         if new.idempotency_key is None:

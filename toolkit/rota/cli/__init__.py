@@ -6,6 +6,7 @@ import click
 
 from rota.cli.contract import contract_command
 from rota.cli.cron import explain_command, next_command
+from rota.cli.db import db_group
 from rota.cli.demo import demo_command
 from rota.cli.doctor import doctor_command
 from rota.cli.run import run_command
@@ -22,6 +23,7 @@ def main() -> None:
 
 
 main.add_command(contract_command)
+main.add_command(db_group)
 main.add_command(demo_command)
 main.add_command(doctor_command)
 main.add_command(explain_command)

@@ -1,0 +1,79 @@
+"""`rota db`: the schema of a store that has one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+import click
+
+if TYPE_CHECKING:
+    from rota.backend import Backend
+
+
+class Migrates(Protocol):
+    """What a backend with a schema of its own offers besides the port."""
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of what was applied."""
+        ...
+
+    async def schema_version(self) -> tuple[int, int]:
+        """The version stored (0: none), and the one this code works with."""
+        ...
+
+    def migration_script(self) -> str:
+        """Everything as one SQL script."""
+        ...
+
+
+_url = click.argument("url", envvar="ROTA_URL")
+
+
+@click.group("db")
+def db_group() -> None:
+    """Look after the schema of a database.
+
+    URL names the store, for instance postgresql://user@host/database?schema=jobs; without it ROTA_URL is used. A
+    password is best left to PGPASSWORD or a password file.
+    """
+
+
+@db_group.command("migrate")
+@_url
+def migrate_command(url: str) -> None:
+    """Bring the schema up to date; safe while nodes run and start."""
+    for name in (done := asyncio.run(_backend(url).migrate())):
+        click.echo(f"applied {name}")
+    if not done:
+        click.echo("nothing to do")
+
+
+@db_group.command("status")
+@_url
+def status_command(url: str) -> None:
+    """Show the version of the schema; exit code 1 if it is not the one this version of Rota works with."""
+    stored, wanted = asyncio.run(_backend(url).schema_version())
+    click.echo(f"schema version {stored}, this version of rota works with {wanted}")
+    if stored != wanted:
+        raise click.ClickException(
+            "upgrade rota on this node"
+            if stored > wanted
+            else "run `rota db migrate`, or start a node that may migrate"
+        )
+
+
+@db_group.command("print")
+@_url
+def print_command(url: str) -> None:
+    """Print all migrations as one SQL script, for whoever applies them by hand. Connects to nothing."""
+    click.echo(_backend(url).migration_script())
+
+
+def _backend(url: str) -> Migrates:
+    from rota.backends_by_url import open_backend
+
+    backend: Backend = open_backend(url)
+    if not hasattr(backend, "migration_script"):
+        raise click.ClickException(f"the backend {backend.name!r} has no schema to look after")
+    return cast("Migrates", backend)
