@@ -84,3 +84,4 @@ async def test_a_paused_tick_that_comes_before_the_resumption_is_recorded_once(k
         await clock.advance(timedelta(seconds=10))
         (decision,) = await backend.decisions(JobKey("default", "tick"))
         assert decision.count == 1
+        assert [run.due for run in await scheduler.get_run_history("tick")] == [datetime(2026, 1, 1, 12, 0, tzinfo=UTC)]

@@ -26,6 +26,7 @@ async def test_a_delay_and_a_retry_begin_when_their_time_has_come() -> None:
         _only_wakes(scheduler)
         await asyncio.sleep(1.1)  # every loop has taken its last polled turn
         await scheduler.schedule(manual("fails_once", retry=RetryPolicy.fixed(0.1, 2)))
+        await asyncio.sleep(0.1)  # so that nobody is looking any more because of the registration
         delayed = await scheduler.trigger_once("fails_once", delay=ms(100))
         await scheduler.wait(delayed, timedelta(seconds=PATIENCE))
 
