@@ -10,14 +10,14 @@ import pytest
 from rota_backends.inprocess import occurrences
 from rota_contracts import BackendHarness, Harness, SchedulerContract
 from tests.contracts.variants.bare import BareHarness
-from tests.contracts.variants.claiming import LastFirst, OneAtATime, SlowRescue
-from tests.contracts.variants.identity import OwnIds, TokensWithGaps, random_event_run_id
+from tests.contracts.variants.claiming import LastFirst, OneAtATime
+from tests.contracts.variants.identity import OwnIds, random_event_run_id
 from tests.contracts.variants.passing import Distant
-from tests.contracts.variants.promising import SmallPayloads, kept
+from tests.contracts.variants.promising import kept
+from tests.contracts.variants.talking import Talkative
 from tests.contracts.variants.telling import LateEvents, RepeatedEvents
-from tests.contracts.variants.timing import Milliseconds, WholeSeconds, WrongNodes
-from tests.contracts.variants.waking import Nervous, PollOnly
-from tests.contracts.variants.wording import OtherWords
+from tests.contracts.variants.timing import WholeSeconds, WrongNodes
+from tests.contracts.variants.waking import PollOnly
 
 
 def on(backend: Callable[..., Any]) -> Harness:
@@ -25,7 +25,7 @@ def on(backend: Callable[..., Any]) -> Harness:
 
 
 class TestOwnIds(SchedulerContract):
-    backend = "variant: ids of the store's own"
+    backend = "variant: ids of the store's own, tokens with gaps"
 
     @pytest.fixture
     def harness(self, monkeypatch: pytest.MonkeyPatch) -> Harness:
@@ -47,14 +47,6 @@ class TestKept(SchedulerContract):
     @pytest.fixture
     def harness(self) -> Harness:
         return kept()
-
-
-class TestTokensWithGaps(SchedulerContract):
-    backend = "variant: tokens with gaps"
-
-    @pytest.fixture
-    def harness(self) -> Harness:
-        return on(TokensWithGaps)
 
 
 class TestLateEvents(SchedulerContract):
@@ -81,12 +73,12 @@ class TestPollOnly(SchedulerContract):
         return on(PollOnly)
 
 
-class TestNervous(SchedulerContract):
-    backend = "variant: spurious wake-ups"
+class TestTalkative(SchedulerContract):
+    backend = "variant: spurious wake-ups, other words"
 
     @pytest.fixture
     def harness(self) -> Harness:
-        return on(Nervous)
+        return on(Talkative)
 
 
 class TestLastFirst(SchedulerContract):
@@ -98,31 +90,15 @@ class TestLastFirst(SchedulerContract):
 
 
 class TestOneAtATime(SchedulerContract):
-    backend = "variant: one at a time"
+    backend = "variant: one at a time, slow rescues"
 
     @pytest.fixture
     def harness(self) -> Harness:
         return on(OneAtATime)
 
 
-class TestSlowRescue(SchedulerContract):
-    backend = "variant: slow rescues"
-
-    @pytest.fixture
-    def harness(self) -> Harness:
-        return on(SlowRescue)
-
-
-class TestMilliseconds(SchedulerContract):
-    backend = "variant: milliseconds"
-
-    @pytest.fixture
-    def harness(self) -> Harness:
-        return on(Milliseconds)
-
-
 class TestWholeSeconds(SchedulerContract):
-    backend = "variant: whole seconds"
+    backend = "variant: whole seconds, small payloads"
 
     @pytest.fixture
     def harness(self) -> Harness:
@@ -143,21 +119,3 @@ class TestDistant(SchedulerContract):
     @pytest.fixture
     def harness(self) -> Harness:
         return on(Distant)
-
-
-class TestSmallPayloads(SchedulerContract):
-    backend = "variant: small payloads"
-
-    @pytest.fixture
-    def harness(self) -> Harness:
-        return on(SmallPayloads)
-
-
-class TestOtherWords(SchedulerContract):
-    backend = "variant: other words"
-
-    @pytest.fixture
-    def harness(self) -> Harness:
-        return on(OtherWords)
-
-

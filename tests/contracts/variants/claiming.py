@@ -41,24 +41,20 @@ class LastFirst(InProcessBackend):
 
 
 class OneAtATime(InProcessBackend):
-    """It hands over one run per claim, gives one due job per page, and lists one expired lease at a time."""
+    """It hands over one run per claim and gives one due job per page.
+
+    Expired leases are listed one at a time and a poll later; until then the holder may still renew (LEASE-1, LEASE-3).
+    """
 
     def _claim(self, request: ClaimRequest, now: datetime) -> Claimed:
         return super()._claim(evolve(request, limit=min(request.limit, 1)), now)
 
     def _expired(self, now: datetime) -> list[Claim]:
-        return super()._expired(now)[:1]
-
-    async def due(self, limit: int) -> Due:
-        return await super().due(1)
-
-
-class SlowRescue(InProcessBackend):
-    """An expired lease is listed a poll later; until then its holder may still renew and settle (LEASE-1)."""
-
-    def _expired(self, now: datetime) -> list[Claim]:
-        return super()._expired(now - _SLOWER)
+        return super()._expired(now - _SLOWER)[:1]
 
     def _next_claimable(self) -> datetime | None:
         timer, lease = self._ready.next_at(), self._leases_hold_until
         return min((at for at in (timer, lease and lease + _SLOWER) if at is not None), default=None)
+
+    async def due(self, limit: int) -> Due:
+        return await super().due(1)

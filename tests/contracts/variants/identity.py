@@ -25,7 +25,8 @@ def random_event_run_id(key: JobKey, event_id: str) -> UUID:
 class OwnIds(InProcessBackend):
     """It gives every run a random id (version 4) of its own, whatever id it is asked for.
 
-    Its dead letters are listed by id: no rule names an order for them, only that pages lose and repeat nothing (HIST-1).
+    Its dead letters are listed by id: no rule names an order for them, only that pages lose and repeat nothing
+    (HIST-1). Its fencing tokens increase in steps of seven (LEASE-1).
     """
 
     def __init__(self, *, clock: Clock | None = None) -> None:
@@ -49,10 +50,6 @@ class OwnIds(InProcessBackend):
         letters = await super().runs(evolve(query, after=None, limit=100_000))
         later = [letter for letter in letters if query.after is None or letter.run_id > query.after]
         return sorted(later, key=lambda letter: letter.run_id)[: query.limit]
-
-
-class TokensWithGaps(InProcessBackend):
-    """Its fencing tokens are strictly increasing in steps of seven (LEASE-1)."""
 
     def _hand_over(self, lane: Lane, request: ClaimRequest, now: datetime) -> Claim:
         lane.token += 6

@@ -1,4 +1,4 @@
-"""Other capabilities and limits."""
+"""More capabilities, and a higher limit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ class Kept(InProcessBackend):
 
     capabilities = InProcessBackend.capabilities | Capability.DURABLE
     max_payload = 1024 * 1024
-
-
-class SmallPayloads(InProcessBackend):
-    """It takes payloads of 64 KiB."""
-
-    max_payload = 64 * 1024
 
 
 def kept() -> Harness:

@@ -1,4 +1,4 @@
-"""Lifecycle events late or repeated: they come at least once, after the state is stored, and nobody says when (HIST-3)."""
+"""Lifecycle events late or repeated: they come at least once, after the state is stored; no rule says when (HIST-3)."""
 
 from __future__ import annotations
 

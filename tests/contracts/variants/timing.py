@@ -1,12 +1,10 @@
-"""Coarser clocks in the store, and nodes whose own clock is wrong."""
+"""A store with a coarse clock, and nodes whose own clock is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
-from rota.backend import Backend
 from rota.clock import Clock, VirtualClock
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.variants.passing import PassedOn
@@ -28,19 +26,11 @@ class OtherFace(VirtualClock):
         return self._read(super().now())
 
 
-class Milliseconds(InProcessBackend):
-    """It keeps milliseconds."""
-
-    resolution = timedelta(milliseconds=1)
-
-    def __init__(self, *, clock: Clock | None = None) -> None:
-        super().__init__(clock=OtherFace(clock, lambda now: now.replace(microsecond=now.microsecond // 1000 * 1000)))
-
-
 class WholeSeconds(InProcessBackend):
-    """It keeps whole seconds."""
+    """It keeps whole seconds, and payloads of no more than 64 KiB."""
 
     resolution = timedelta(seconds=1)
+    max_payload = 64 * 1024
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__(clock=OtherFace(clock, lambda now: now.replace(microsecond=0)))
