@@ -34,6 +34,7 @@ from rota.api import JobScheduler
 from rota.capability import Capability
 from rota.clock import Clock
 from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess.records import Lane
 from rota_contracts import BackendHarness, Harness
 
 MakeHarness = Callable[[], Harness]
@@ -87,6 +88,11 @@ class Fault:
 def of(rule: str, *tests: str) -> tuple[str, ...]:
     """The ids of several clauses of one rule."""
     return tuple(f"{rule}/{test}" for test in tests)
+
+
+def unmarked() -> AbstractContextManager[Any]:
+    """A patch: the store does not look at its mark of decided instants when a job changes."""
+    return mock_patch.object(Lane, "has_decided", lambda lane, *instants: False)
 
 
 def replaced(target: Any, name: str, wrong: Any) -> Patch:

@@ -15,7 +15,7 @@ from rota.run import JobStatus
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.ready import ReadyLanes
 from rota_backends.inprocess.records import Lane
-from tests.contracts.faults.base import Fault, Wrapped, everywhere, nodes, of, on, reopened
+from tests.contracts.faults.base import Fault, Wrapped, all_of, everywhere, nodes, of, on, reopened, unmarked
 from tests.contracts.faults.replacement import start_everything
 
 
@@ -194,7 +194,7 @@ _ENDS: Sequence[Fault] = [
         "PAUSE-1",
         of("PAUSE-1", "test_resume_does_not_fire_at_once", "test_resuming_what_is_not_paused_moves_nothing"),
         nodes(ResumesAnything),
-        patch=everywhere(resumption, _starts_anew),
+        patch=all_of(unmarked, everywhere(resumption, _starts_anew)),
     ),
     Fault(
         "resume does not look whether the job is paused",

@@ -18,7 +18,7 @@ from rota.planning import first_due
 from rota.registering import registration
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import declare
-from tests.contracts.faults.base import Fault, Wrapped, everywhere, nodes, of, on, replaced
+from tests.contracts.faults.base import Fault, Wrapped, all_of, everywhere, nodes, of, on, replaced, unmarked
 
 
 class RegistersWithoutGuard(InProcessBackend):
@@ -156,7 +156,7 @@ FAULTS = [
             "test_registering_unchanged_does_not_move_the_next_due_time",
             "test_registering_unchanged_does_not_fire_the_minute_again",
         ),
-        patch=everywhere(registration, _stores_what_is_unchanged),
+        patch=all_of(unmarked, everywhere(registration, _stores_what_is_unchanged)),
     ),
     Fault(
         "a node compares with what it registered itself",

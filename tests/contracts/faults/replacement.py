@@ -14,7 +14,7 @@ from rota.planning import first_due
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Subscriptions
 from rota_backends.inprocess.records import Lane
-from tests.contracts.faults.base import Fault, all_of, of, on, replaced
+from tests.contracts.faults.base import Fault, all_of, of, on, replaced, unmarked
 
 
 class RewritesQueuedRuns(InProcessBackend):
@@ -161,7 +161,9 @@ _OCCURRENCES: Sequence[Fault] = [
         "REG-3",
         of("REG-3", "test_a_replacement_does_not_move_an_unchanged_schedule"),
         patch=all_of(
-            replaced(registering, "_keeps_place", _never_keeps), replaced(registering, "first_due", _forgets_the_mark)
+            unmarked,
+            replaced(registering, "_keeps_place", _never_keeps),
+            replaced(registering, "first_due", _forgets_the_mark),
         ),
     ),
     Fault(
