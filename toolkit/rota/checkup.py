@@ -37,6 +37,7 @@ async def check_up(backend: Backend, node: Node, loops: list[Loop], *, dead_lett
 
 def _loops(loops: list[Loop]) -> Check:
     failing = [f"{loop.name} ({loop.failures} in a row)" for loop in loops if loop.failures]
+    failing += [f"{loop.name} (ended)" for loop in loops if not loop.is_alive]
     return Check("loops", Health.DEGRADED if failing else Health.OK, ", ".join(failing))
 
 

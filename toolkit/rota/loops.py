@@ -78,6 +78,11 @@ class Loop:
             await asyncio.wait({self._runner}, timeout=patience)
         await self.stop()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it goes on taking turns."""
+        return self._runner is not None and not self._runner.done()
+
     def poke(self) -> None:
         """Take a turn now."""
         self._activity.begin()

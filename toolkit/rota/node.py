@@ -168,8 +168,8 @@ class Node:
         try:
             if await self.exchange_once():
                 slot.activity.progressed()
-        except STORE_ERRORS:
-            self._is_cut_off = True  # what is finished is kept; the loop tries again, with growing rests
+        except Exception:
+            self._is_cut_off = True  # what is finished is kept; the loop tries again, with growing rests, and says why
             self.loop.poke()
 
     async def exchange_once(self) -> bool:
