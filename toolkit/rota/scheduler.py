@@ -132,6 +132,7 @@ class Scheduler:
         if self._is_entered:
             raise NotOpen("this scheduler is entered already; make another one for another node")
         self._is_entered = True
+        self._hurry = asyncio.Event()  # of this event loop
         try:
             await self._call(self._backend.open)
             try:
@@ -268,6 +269,7 @@ class Scheduler:
                 parts.facts_may_have_come()
                 parts.ticker.loop.look_again()
                 return outcome
+            await _another_came_first()
 
     def _check(self, definition: JobDefinition) -> None:
         if not isinstance(definition, JobDefinition):
@@ -322,6 +324,7 @@ class Scheduler:
                 return
             if await self._call(self._backend.pause, PauseChange(key, reason, job.revision, job.next_due)):
                 return
+            await _another_came_first()
 
     async def resume(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> None:
         """The queue goes on; the next occurrence is the next one due."""
@@ -335,6 +338,7 @@ class Scheduler:
                 return
             if await self._call(self._backend.pause, resumption(standing.job, standing.now)):
                 return
+            await _another_came_first()
 
     async def _existing(self, key: JobKey) -> StoredJob:
         job = await self._job(key)
@@ -530,6 +534,11 @@ def _named(capabilities: Capability) -> str:
 
 def _offered(backend: Backend) -> str:
     return _named(backend.capabilities)
+
+
+async def _another_came_first() -> None:
+    """The guard refused a change; look again, but never without letting others go on."""
+    await asyncio.sleep(0)
 
 
 def _key(scope_id: str, job_id: str) -> JobKey:
