@@ -1,5 +1,5 @@
-"""CasBackend keeps the contract on a store in memory: as it is, to the second with a connection per node, over a line
-that lies, and with rivals who are faster at every third commit."""
+"""CasBackend keeps the contract on a store in memory: as it is, over a line that lies, and to the second with a
+connection per node and rivals who are faster at every third commit."""
 
 from __future__ import annotations
 
@@ -35,14 +35,6 @@ class TestCas(SchedulerContract):
         return harness_on(MemoryStore)
 
 
-class TestCasToTheSecond(SchedulerContract):
-    backend = "cas, to the second, a connection for each node"
-
-    @pytest.fixture
-    def harness(self) -> Harness:
-        return harness_on(MemoryStore, precision=Precision.SECOND, separate=True)
-
-
 class TestCasOverALyingLine(SchedulerContract):
     backend = "cas, over a lying line"
 
@@ -52,8 +44,8 @@ class TestCasOverALyingLine(SchedulerContract):
 
 
 class TestCasAmongRivals(SchedulerContract):
-    backend = "cas, among rivals"
+    backend = "cas, to the second, a connection for each node, among rivals"
 
     @pytest.fixture
     def harness(self) -> Harness:
-        return harness_on(RivalStore, separate=True)
+        return harness_on(RivalStore, precision=Precision.SECOND, separate=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from tenacity import wait_random_exponential
 
 from rota.backend.cas import keys
-from rota.backend.cas.records import Lane, dump, load
-from rota.backend.cas.step import Step
+from rota.backend.cas.records import Lane, Run, dump, load
+from rota.backend.cas.step import Moved, Step
 from rota.backend.cas.store import CasStore, Put, Versioned
 from rota.backend.port import Backend
 from rota.backend.types import JobKey
@@ -117,10 +118,11 @@ class Base(Backend):
         """Read the job, compute, and write if nobody was faster; else all of it again."""
         for attempt in range(1, _TRIES + 1):
             step = await self._read(key)
-            answer = await change(step)
-            puts = step.puts()
-            if not puts or await self.store.commit(puts):
-                return answer
+            with suppress(Moved):
+                answer = await change(step)
+                puts = step.puts()
+                if not puts or await self.store.commit(puts):
+                    return answer
             await asyncio.sleep(seconds_after(_WAIT, min(attempt, 10)))
         raise StoreUnavailable(f"job {key.job_id!r} is changed by others all the time")
 
@@ -162,10 +164,23 @@ class Base(Backend):
             after = found[-1].key
 
     async def _lanes(self, wanted: list[JobKey]) -> dict[JobKey, Lane]:
-        lanes: dict[JobKey, Lane] = {}
-        for start in range(0, len(wanted), _PAGE):
-            page = [keys.lane(key) for key in wanted[start : start + _PAGE]]
-            for found in (await self.store.get(page)).values():
-                lane: Lane = load(found.value, Lane)
-                lanes[lane.key] = lane
-        return lanes
+        found: list[Lane] = [load(each.value, Lane) for each in (await self._get(map(keys.lane, wanted))).values()]
+        return {lane.key: lane for lane in found}
+
+    async def _get(self, wanted: Iterable[str]) -> dict[str, Versioned]:
+        """Any number of keys."""
+        left, found = list(wanted), dict[str, Versioned]()
+        while left:
+            found.update(await self.store.get(left[:_PAGE]))
+            del left[:_PAGE]
+        return found
+
+    async def _find(self, run_id: UUID, scope_id: str) -> Run | None:
+        """A run by its id, in its scope only."""
+        where = (await self._get([keys.ident(run_id)])).get(keys.ident(run_id))
+        run = None if where is None else await self._run_at(where.value.decode())
+        return run if run is not None and run.scope_id == scope_id else None
+
+    async def _run_at(self, key: str) -> Run | None:
+        found = (await self._get([key])).get(key)
+        return None if found is None else load(found.value, Run)

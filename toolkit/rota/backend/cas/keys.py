@@ -42,18 +42,22 @@ def name(text: str) -> str:
 
 
 def path(key: JobKey) -> str:
+    """A job as a part of a key."""
     return f"{name(key.scope_id)}/{name(key.job_id)}"
 
 
 def lanes(scope_id: str) -> str:
+    """The lanes of a scope, in code-point order of the job id."""
     return f"lane/{name(scope_id)}/"
 
 
 def lane(key: JobKey) -> str:
+    """A job's lane."""
     return lanes(key.scope_id) + key.job_id
 
 
 def runs(key: JobKey) -> str:
+    """A job's runs."""
     return f"run/{path(key)}/"
 
 
@@ -63,18 +67,22 @@ def run(key: JobKey, seq: int) -> str:
 
 
 def ident(run_id: UUID) -> str:
+    """Where the key of a run is found by its id."""
     return f"id/{run_id.hex}"
 
 
 def decision(key: JobKey, number: int) -> str:
+    """The n-th decision of a job: its place in the ring."""
     return f"decision/{path(key)}/{number % DECISIONS_KEPT:03d}"
 
 
 def taken(kind: str, key: JobKey, text: str) -> str:
+    """An idempotency key."""
     return f"key/{kind}/{path(key)}/{text}"
 
 
 def at(prefix: str, instant: datetime, rest: str) -> str:
+    """A key that sorts by an instant."""
     return f"{prefix}/{micros(instant):020d}/{rest}"
 
 
@@ -84,18 +92,22 @@ def instant_of(key: str) -> int:
 
 
 def ready(priority: int, since: int, key: JobKey) -> str:
+    """A place in the line: highest priority first, then who became ready first."""
     return f"ready/{2**31 - 1 - priority:010d}/{since:020d}/{path(key)}"
 
 
 def letters(scope_id: str) -> str:
+    """The dead letters of a scope."""
     return f"letter/{name(scope_id)}/"
 
 
 def letter(scope_id: str, ended_at: datetime, seq: int, run_id: UUID) -> str:
+    """A dead letter: oldest first, then in order of arrival."""
     return f"{letters(scope_id)}{micros(ended_at):020d}/{seq:020d}/{run_id.hex}"
 
 
 def subscriptions(module: str, event_type: str, scope_id: str) -> str:
+    """The jobs of a scope that wait for a kind of event."""
     return f"subscription/{name(module)}/{name(event_type)}/{name(scope_id)}/"
 
 
@@ -105,8 +117,10 @@ def fact_seq(tick: int, key: JobKey) -> int:
 
 
 def fact(seq: int) -> str:
+    """A fact of the outbox."""
     return f"fact/{seq:040d}"
 
 
 def aside(seq: int) -> str:
+    """A fact that was set aside."""
     return f"aside/{seq:040d}"

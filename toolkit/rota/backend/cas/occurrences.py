@@ -8,7 +8,7 @@ from uuid import UUID
 from rota.backend.cas import keys
 from rota.backend.cas.base import Base
 from rota.backend.cas.records import Run, load
-from rota.backend.cas.step import Step
+from rota.backend.cas.step import Moved, Step
 from rota.backend.fact import Fact
 from rota.backend.types import (
     Due,
@@ -164,7 +164,8 @@ async def _standing_for(step: Step, new: Enqueue) -> UUID | Refusal | None:
 
 async def _replay(step: Step, letter_id: UUID, run: Run) -> None:
     letter = await step.run_by_id(letter_id)
-    assert letter is not None
+    if letter is None:
+        raise Moved
     run.payload = letter.job.payload if letter.payload is None else letter.payload
     run.event, run.replay_of = letter.event, letter.run_id
     letter.replayed_by = run.run_id

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from rota.backend.cas import keys
 from rota.backend.cas.jobs import Jobs
-from rota.backend.cas.records import Held, Lane, Run, Taken, Told, dump, load
+from rota.backend.cas.records import Held, Lane, Run, Taken, Told, load
 from rota.backend.cas.step import Step
 from rota.backend.cas.store import Put
 from rota.backend.cas.work import Work
@@ -22,8 +22,7 @@ class Reading(Jobs, Work):
 
     async def runs(self, query: RunQuery) -> list[JobRun]:
         if query.run_id is not None:
-            key = await self._job_of(query.run_id, query.scope_id)
-            run = None if key is None else await (await self._read(key)).run_by_id(query.run_id)
+            run = await self._find(query.run_id, query.scope_id)
             return [] if run is None else [run.view()]
         if query.dead_letters:
             return await self._letters(query)
@@ -34,8 +33,7 @@ class Reading(Jobs, Work):
         """Oldest first, by when they died and then by arrival."""
         after = ""
         if query.after is not None:
-            key = await self._job_of(query.after, query.scope_id)
-            last = None if key is None else await (await self._read(key)).run_by_id(query.after)
+            last = await self._find(query.after, query.scope_id)
             if last is None or last.ended_at is None:
                 return []
             after = keys.letter(last.scope_id, last.ended_at, last.seq, last.run_id)
@@ -48,22 +46,16 @@ class Reading(Jobs, Work):
                     break
         return found
 
-    async def _run_at(self, key: str) -> Run | None:
-        found = (await self.store.get([key])).get(key)
-        return None if found is None else load(found.value, Run)
-
     async def decisions(self, key: JobKey, *, limit: int = 100) -> list[Decision]:
         newest = (await self._read(key)).lane.decisions
         oldest = max(newest - min(limit, keys.DECISIONS_KEPT), 0)
         where = [keys.decision(key, number) for number in range(newest, oldest, -1)]
-        found = {}
-        for start in range(0, len(where), 100):
-            found.update(await self.store.get(where[start : start + 100]))
+        found = await self._get(where)
         return [load(found[each].value, Decision) for each in where if each in found]
 
     async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
-        key = await self._job_of(run_id, scope_id)
-        if key is None:
+        found = await self._find(run_id, scope_id)
+        if found is None:
             return False
 
         async def change(step: Step) -> bool:
@@ -74,7 +66,7 @@ class Reading(Jobs, Work):
             step.unletter(letter)
             return True
 
-        return await self._change(key, change)
+        return await self._change(found.key, change)
 
     # --- retention ---
 
@@ -95,9 +87,9 @@ class Reading(Jobs, Work):
 
     async def _unletter_old(self, before: datetime, limit: int) -> None:
         async for each in self._all("letter/"):
-            letter = await self._run_at(each.value.decode())
-            if limit > 0 and letter is not None and letter.ended_at is not None and letter.ended_at < before:
-                limit -= await self._unletter_one(letter)
+            is_old = int(each.key.split("/", 3)[2]) < keys.micros(before)
+            letter = await self._run_at(each.value.decode()) if is_old and limit > 0 else None
+            limit -= letter is not None and await self._unletter_one(letter)
 
     async def _unletter_one(self, letter: Run) -> bool:
         async def change(step: Step) -> bool:

@@ -24,10 +24,12 @@ def dump(value: Any, kind: Any) -> bytes:
 
 
 def load(data: bytes, kind: Any) -> Any:
+    """The counterpart of `dump`."""
     return from_dict(json.loads(data), kind)
 
 
 def text_of(definition: JobDefinition) -> str:
+    """A definition as it is kept inside other records."""
     return dump(definition, JobDefinition).decode()
 
 
@@ -85,7 +87,6 @@ class Lane:
     settled: tuple[int, str] | None = None  # the last settlement: token and node
     # what is remembered
     ending: list[Entry] = Factory(list)  # runs of the removed job that are still to be written as cancelled
-    ending_at: datetime | None = None
     kept: int = 0  # finished runs that are no dead letters
     decisions: int = 0  # how many were recorded
     last_decision: Decision | None = None

@@ -30,6 +30,10 @@ from rota.definition import OnEvent
 from rota.run import Cause, Decision, RunState
 
 
+class Moved(Exception):
+    """The job was changed between two reads of a step: what was read does not fit together, so read again."""
+
+
 class Step:
     """A lane as it was read, and the writes that go with its change. Nothing is written until `puts` are committed."""
 
@@ -61,7 +65,8 @@ class Step:
 
     async def run_of(self, entry: Entry) -> Run:
         run = await self.run_at(keys.run(self.lane.key, entry.seq))
-        assert run is not None, f"run {entry.run_id} is in its lane and nowhere else"
+        if run is None:
+            raise Moved
         return run
 
     async def run_by_id(self, run_id: UUID) -> Run | None:

@@ -51,7 +51,7 @@ class CasStore(ABC):
 
     @abstractmethod
     async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
-        """In order, at most `limit` keys that begin with `prefix` and come after the key `after`."""
+        """In order, at most `limit` (up to 1,001) keys that begin with `prefix` and come after the key `after`."""
 
     @abstractmethod
     async def commit(self, puts: Sequence[Put]) -> bool:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+from attrs import evolve
 
 from rota.backend.cas import keys
 from rota.backend.cas.base import Base
-from rota.backend.cas.records import Entry, Holding, Lane, Place, Run, dump, load
+from rota.backend.cas.leases import as_claim, end_attempt, hand_over, take_back
+from rota.backend.cas.records import Held, Holding, Place, Run, dump, load
 from rota.backend.cas.step import Step
 from rota.backend.cas.store import Put
 from rota.backend.types import (
     Claim,
     Claimed,
     ClaimRequest,
-    FactKind,
     JobKey,
     LeaseRef,
     NodeInfo,
     Renewal,
     Settlement,
 )
-from rota.run import Attempt, AttemptOutcome, RunState
+from rota.run import RunState
 
 _EXPIRED_PAGE = 100
-_SOON = timedelta(0)
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 Serves = Callable[[str], Awaitable[bool]]
 
@@ -108,8 +110,8 @@ class Work(Base):
             if entry is None or job is None or job.queue != place.queue or not await serves(entry.handler):
                 return None
             run = await step.run_of(entry)
-            _hand_over(step, entry, run, request)
-            return _as_claim(step.lane, run, entry.handler not in request.handlers)
+            hand_over(step, entry, run, request)
+            return as_claim(step.lane, run, entry.handler not in request.handlers)
 
         return await self._change(place.key, change)
 
@@ -120,10 +122,10 @@ class Work(Base):
         lanes = [lane for lane in (await self._lanes(wanted)).values() if lane.head is not None and lane.is_leased]
         where = {keys.run(lane.key, lane.head.seq): lane for lane in lanes if lane.head is not None}
         claims: list[Claim] = []
-        for key, found in (await self.store.get(list(where))).items() if where else ():
+        for key, found in (await self._get(where)).items():
             run, lane = load(found.value, Run), where[key]
             if run.state is RunState.RUNNING and run.token == lane.token:  # else it was settled between two reads
-                claims.append(_as_claim(lane, run, handlers is not None and run.job.handler_name not in handlers))
+                claims.append(as_claim(lane, run, handlers is not None and run.job.handler_name not in handlers))
         return claims
 
     # --- leases ---
@@ -160,12 +162,13 @@ class Work(Base):
             await self._hand_back(ref)
         if leaving is not None:
             await self.store.commit([Put(_node(leaving), None, None)])
+            await self._swap(keys.RELAY, Held, lambda held: (None, _given_up(held, leaving)))
 
     async def _hand_back(self, ref: LeaseRef) -> None:
         async def change(step: Step) -> None:
             lane = step.lane
             if lane.is_leased and lane.token == ref.token and lane.head is not None:
-                _take_back(step, lane.head, await step.run_of(lane.head))
+                take_back(step, lane.head, await step.run_of(lane.head))
 
         await self._change(ref.key, change)
 
@@ -185,14 +188,14 @@ class Work(Base):
                 return lane.settled == (new.token, new.node_id)
             if new.only_if_expired and lane.lease_until > step.now:
                 return False
-            _end_attempt(step, head, await step.run_of(head), new)
+            end_attempt(step, head, await step.run_of(head), new)
             return True
 
         return await self._change(new.key, change)
 
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
-        key = await self._job_of(run_id, scope_id)
-        if key is None:
+        found = await self._find(run_id, scope_id)
+        if found is None:
             return False
 
         async def change(step: Step) -> bool:
@@ -211,20 +214,11 @@ class Work(Base):
             step.finish(run, RunState.CANCELLED, reason)
             return True
 
-        return await self._change(key, change)
-
-    async def _job_of(self, run_id: UUID, scope_id: str) -> JobKey | None:
-        where = keys.ident(run_id)
-        found = (await self.store.get([where])).get(where)
-        stored = None if found is None else (await self.store.get([found.value.decode()])).get(found.value.decode())
-        run: Run | None = None if stored is None else load(stored.value, Run)
-        return run.key if run is not None and run.scope_id == scope_id else None
+        return await self._change(found.key, change)
 
     # --- nodes ---
 
     async def _seen(self, node: NodeInfo, now: datetime) -> None:
-        from attrs import evolve
-
         seen = dump(evolve(node, seen_at=now), NodeInfo)
         await self.store.commit([Put(_node(node.node_id), None, seen)])
 
@@ -241,81 +235,10 @@ def _node(node_id: str) -> str:
     return f"node/{node_id}"
 
 
+def _given_up(held: Held | None, node_id: str) -> Held | None:
+    """Somebody else may relay at once."""
+    return None if held is None or held.holder != node_id else Held("", _LONG_AGO)
+
+
 def _held_by(node_id: str) -> str:
     return f"held/{keys.name(node_id)}/"
-
-
-def _as_claim(lane: Lane, run: Run, handler_is_missing: bool = False) -> Claim:
-    assert run.started_at
-    assert run.first_started_at
-    assert lane.lease_until
-    return Claim(
-        lane.key, run.run_id, run.job, run.job.payload if run.payload is None else run.payload, run.cause, run.attempt,
-        lane.token, run.started_at, run.first_started_at, lane.lease_until, run.due, run.event, run.depth,
-        (lane.job or run.job).queue, lane.node_id or "", handler_is_missing,
-    )  # fmt: skip
-
-
-def _hand_over(step: Step, entry: Entry, run: Run, request: ClaimRequest) -> None:
-    lane, now = step.lane, step.now
-    if lane.head is None:
-        lane.queue.remove(entry)
-    entry.start_at = None
-    lane.head = entry
-    lane.token += 1
-    lane.lease_until = now + request.lease
-    lane.node_id = request.node_id
-    lane.claim_number = request.number
-    lane.last_attempt_at = now
-    run.attempt += 1
-    run.state, run.started_at, run.start_at = RunState.RUNNING, now, None
-    run.first_started_at = run.first_started_at or now
-    run.node_id, run.token = request.node_id, lane.token
-    step.save(run)
-    step.tell(run, FactKind.TRIGGERED)
-
-
-def _end_attempt(step: Step, head: Entry, run: Run, new: Settlement) -> None:
-    lane, now = step.lane, step.now
-    assert run.started_at is not None
-    state, facts, reason = new.overruled(lane.stop, lane.is_removed)
-    if state is RunState.SUCCEEDED:
-        lane.last_success_at = now
-    elif new.outcome is not AttemptOutcome.CANCELLED:
-        lane.last_failure_at = now
-    ended = Attempt(run.attempt, run.started_at, now, new.outcome, new.error, lane.node_id or "", new.token)
-    run.attempts += (ended,)
-    run.error, run.records = new.error, new.records_processed
-    lane.settled = (new.token, new.node_id)
-    lane.lease_until = lane.stop = None
-    lane.is_removed = False
-    if state is RunState.RETRYING:
-        run.state = state
-        run.start_at = now + (new.wait or _SOON)
-        head.start_at = run.start_at if new.wait else None
-        step.save(run)
-    else:
-        lane.head = None
-        step.finish(run, state, reason)
-    step.tell(run, *facts)
-
-
-def _take_back(step: Step, head: Entry, run: Run) -> None:
-    lane, now = step.lane, step.now
-    stop, is_removed = lane.stop, lane.is_removed
-    lane.lease_until = lane.stop = None
-    lane.is_removed = False
-    run.attempt -= 1
-    run.started_at = None
-    if not run.attempts:
-        run.first_started_at = None
-    if is_removed or stop is not None:
-        lane.head = None
-        step.finish(run, RunState.CANCELLED, stop or "unscheduled")
-        return
-    if run.attempts:
-        run.state, run.start_at = RunState.RETRYING, now
-    else:  # it never really started: back to where it was in the queue
-        run.state, lane.head = RunState.QUEUED, None
-        lane.put_back(head)
-    step.save(run)

@@ -1,0 +1,156 @@
+"""What every `CasStore` has to pass before a backend can stand on it: a class of tests to subclass.
+
+class TestMyStore(Primitives):
+    @pytest.fixture
+    async def store(self): ...      # open and empty
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+from rota.backend.cas import CasStore, Put, Versioned
+from rota.capability import Capability
+
+
+async def put(store: CasStore, **values: bytes) -> dict[str, Versioned]:
+    assert await store.commit([Put(f"k/{name}", None, value) for name, value in values.items()])
+    return await store.get([f"k/{name}" for name in values])
+
+
+class Primitives:
+    async def test_what_is_absent_is_left_out(self, store: CasStore) -> None:
+        await put(store, a=b"1")
+        found = await store.get(["k/a", "k/nothing"])
+        assert {key: each.value for key, each in found.items()} == {"k/a": b"1"}
+
+    async def test_bytes_and_names_come_back_as_they_were(self, store: CasStore) -> None:
+        key, value = "k/ä/𝄞/50%/'\"\\ x", bytes(range(256))
+        assert await store.commit([Put(key, 0, value), Put("k/empty", 0, b"")])
+        found = await store.get([key, "k/empty"])
+        assert (found[key].key, found[key].value, found["k/empty"].value) == (key, value, b"")
+
+    async def test_every_write_gives_a_new_version_above_zero(self, store: CasStore) -> None:
+        versions = [(await put(store, a=b"same"))["k/a"].version for _ in range(3)]
+        assert await store.commit([Put("k/a", None, None)])
+        versions.append((await put(store, a=b"same"))["k/a"].version)
+        assert len(set(versions)) == 4
+        assert min(versions) > 0
+
+    async def test_a_put_at_the_version_it_expects_is_written(self, store: CasStore) -> None:
+        version = (await put(store, a=b"1"))["k/a"].version
+        assert await store.commit([Put("k/a", version, b"2")])
+        assert (await store.get(["k/a"]))["k/a"].value == b"2"
+
+    async def test_a_put_at_another_version_is_not_written(self, store: CasStore) -> None:
+        version = (await put(store, a=b"1"))["k/a"].version
+        await put(store, a=b"2")
+        assert not await store.commit([Put("k/a", version, b"3")])
+        assert (await store.get(["k/a"]))["k/a"].value == b"2"
+
+    async def test_zero_expects_nothing_there(self, store: CasStore) -> None:
+        assert await store.commit([Put("k/a", 0, b"1")])
+        assert not await store.commit([Put("k/a", 0, b"2")])
+        assert await store.commit([Put("k/a", None, None)])
+        assert await store.commit([Put("k/a", 0, b"3")])
+
+    async def test_a_version_of_what_was_deleted_is_not_met_again(self, store: CasStore) -> None:
+        version = (await put(store, a=b"1"))["k/a"].version
+        assert await store.commit([Put("k/a", version, None)])
+        assert not await store.commit([Put("k/a", version, b"2")])
+        await put(store, a=b"1")
+        assert not await store.commit([Put("k/a", version, b"2")])
+
+    async def test_one_key_in_the_way_stops_all_of_them(self, store: CasStore) -> None:
+        await put(store, a=b"1", b=b"1")
+        assert not await store.commit([Put("k/a", None, b"2"), Put("k/b", 0, b"2"), Put("k/c", 0, b"2")])
+        assert [each.value for each in await store.scan("k/")] == [b"1", b"1"]
+
+    async def test_a_guarded_delete_deletes_only_what_it_knows(self, store: CasStore) -> None:
+        version = (await put(store, a=b"1"))["k/a"].version
+        await put(store, a=b"2")
+        assert not await store.commit([Put("k/a", version, None)])
+        assert "k/a" in await store.get(["k/a"])
+
+    async def test_deleting_what_is_absent_is_no_error(self, store: CasStore) -> None:
+        assert await store.commit([Put("k/nothing", None, None), Put("k/a", 0, b"1")])
+
+    async def test_fifty_puts_are_one_commit(self, store: CasStore) -> None:
+        assert await store.commit([Put(f"k/{number:03}", 0, b"x") for number in range(50)])
+        assert len(await store.scan("k/")) == 50
+
+    async def test_a_hundred_keys_are_one_get(self, store: CasStore) -> None:
+        await put(store, a=b"1")
+        assert list(await store.get([*(f"k/{number}" for number in range(99)), "k/a"])) == ["k/a"]
+
+    async def test_a_large_value_is_taken(self, store: CasStore) -> None:
+        large = b"x" * 700_000  # a definition and a payload at their limit, in base64
+        assert (await put(store, a=large))["k/a"].value == large
+
+    async def test_of_many_who_are_first_one_is(self, store: CasStore) -> None:
+        async def first() -> bool:
+            return await store.commit([Put("k/a", 0, b"mine")])
+
+        assert sum(await asyncio.gather(*(first() for _ in range(8)))) == 1
+
+    async def test_nobody_loses_an_increment(self, store: CasStore) -> None:
+        async def increment() -> None:
+            while True:
+                found = (await store.get(["k/n"])).get("k/n")
+                version, value = (0, 0) if found is None else (found.version, int(found.value))
+                if await store.commit([Put("k/n", version, str(value + 1).encode())]):
+                    return
+
+        await asyncio.gather(*(increment() for _ in range(12)))
+        assert (await store.get(["k/n"]))["k/n"].value == b"12"
+
+    async def test_a_scan_is_in_order_of_code_points_and_stays_under_its_prefix(self, store: CasStore) -> None:
+        names = ["k/", "k/Z", "k/a", "k/a/b", "k/ä", "k/\uffee", "k/𝄞", "j/x", "k", "k0", "l/x"]
+        assert await store.commit([Put(name, 0, b"x") for name in reversed(names)])
+        assert [each.key for each in await store.scan("k/")] == names[:7]
+
+    async def test_pages_of_a_scan_leave_nothing_out_and_repeat_nothing(self, store: CasStore) -> None:
+        assert await store.commit([Put(f"k/{number:02}", 0, b"x") for number in range(10)])
+        seen: list[str] = []
+        while page := await store.scan("k/", seen[-1] if seen else "", 3):
+            assert len(page) <= 3
+            seen += [each.key for each in page]
+        assert seen == [f"k/{number:02}" for number in range(10)]
+
+    async def test_a_scan_goes_on_after_a_key_that_is_gone(self, store: CasStore) -> None:
+        await put(store, a=b"1", b=b"1", c=b"1")
+        assert await store.commit([Put("k/b", None, None)])
+        assert [each.key for each in await store.scan("k/", "k/b")] == ["k/c"]
+
+    async def test_a_scan_gives_versions_that_can_be_expected(self, store: CasStore) -> None:
+        await put(store, a=b"1")
+        (found,) = await store.scan("k/")
+        assert await store.commit([Put("k/a", found.version, b"2")])
+
+    async def test_time_is_aware_and_does_not_go_back(self, store: CasStore) -> None:
+        first, second = await store.now(), await store.now()
+        assert first <= second
+        assert first.utcoffset() == timedelta(0)
+        assert abs(datetime.now(UTC) - first) < timedelta(minutes=5)
+
+    async def test_a_watch_tells_of_writes_under_its_prefix(self, store: CasStore) -> None:
+        if Capability.PUSH_WAKEUP not in store.capabilities:
+            return  # it need not, and nobody asks it
+        told = asyncio.Event()
+
+        async def listen() -> None:
+            async with aclosing(store.watch("k/")) as changes:
+                async for _ in changes:
+                    told.set()
+
+        listening = asyncio.create_task(listen())
+        try:
+            async with asyncio.timeout(20):
+                while not told.is_set():  # what was written before the watch began need not be told
+                    await put(store, a=b"1")
+                    await asyncio.sleep(0.01)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)

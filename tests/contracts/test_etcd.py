@@ -1,0 +1,42 @@
+"""The etcd backend of the examples keeps the contract: one server for all clauses, a prefix of its own for each.
+
+Under the virtual clock of the pack; the durable clauses open the same prefix again with a new client.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from examples.etcd_backend import EtcdBackend, etcd_server
+from rota.clock import Clock
+from rota_contracts import BackendHarness, Harness, SchedulerContract
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("etcd") is None, reason="etcd is not installed (Debian: apt install etcd-server)"
+)
+
+
+@pytest.fixture(scope="module")
+def etcd_url() -> Iterator[str]:
+    with etcd_server() as url:
+        yield url
+
+
+class TestEtcd(SchedulerContract):
+    backend = "etcd"
+
+    @pytest.fixture
+    def harness(self, etcd_url: str) -> Harness:
+        prefix = f"{uuid4()}/"
+
+        def make(clock: Clock | None) -> EtcdBackend:
+            backend = EtcdBackend(etcd_url, prefix=prefix, clock=clock)
+            backend.patience = timedelta(seconds=0.2)  # real time, which the outages of the clauses are not
+            return backend
+
+        return BackendHarness(make)
