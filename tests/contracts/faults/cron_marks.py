@@ -16,7 +16,7 @@ from rota.definition import JobDefinition, ScheduleOutcome
 from rota.planning import first_due
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
-from tests.contracts.faults.base import Fault, Wrapped, all_of, nodes, on, reopened, replaced
+from tests.contracts.faults.base import Fault, Wrapped, all_of, nodes, on, reopened, replaced, unmarked
 
 MINUTE = timedelta(minutes=1)
 
@@ -180,6 +180,7 @@ FAULTS = [
         "CRON-4",
         of("CRON-4", "retention_does_not_let_an_occurrence_repeat"),
         on(RemembersByHistory),
+        patch=unmarked,
     ),
     Fault(
         "a replacement starts afresh",
@@ -189,7 +190,9 @@ FAULTS = [
             *of("REG-3", "owed_occurrences_are_not_decided_by_a_replaced_policy"),
         ),
         patch=all_of(
-            replaced(registering, "_keeps_place", lambda old, new: False), replaced(registering, "first_due", _afresh)
+            unmarked,
+            replaced(registering, "_keeps_place", lambda old, new: False),
+            replaced(registering, "first_due", _afresh),
         ),
     ),
     Fault(
