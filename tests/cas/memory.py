@@ -21,6 +21,7 @@ class Shelf:
         self.held: dict[str, Versioned] = {}
         self.version = 0
         self.watches: list[tuple[str, asyncio.Event]] = []
+        self.is_watched = asyncio.Event()
 
     def write(self, key: str, value: bytes | None) -> None:
         self.version += 1
@@ -76,6 +77,7 @@ class MemoryStore(CasStore):
     async def watch(self, prefix: str) -> AsyncGenerator[None]:
         watch = (prefix, asyncio.Event())
         self.shelf.watches.append(watch)
+        self.shelf.is_watched.set()
         try:
             while True:
                 await watch[1].wait()

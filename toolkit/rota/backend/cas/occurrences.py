@@ -93,17 +93,18 @@ class Occurrences(Base):
     # --- events ---
 
     async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        return [await self._notify(each) for each in batch]
+        waiting: dict[str, list[JobKey]] = {}  # most events of a batch are of one kind, and concern nobody
+        return [await self._notify(each, waiting) for each in batch]
 
-    async def _notify(self, ref: EventRef) -> list[UUID | Refusal]:
+    async def _notify(self, ref: EventRef, waiting: dict[str, list[JobKey]]) -> list[UUID | Refusal]:
         event = ref.event
         told: list[UUID | Refusal] = []
         for scope_id in dict.fromkeys((event.scope_id, PLATFORM_SCOPE)):
-            waiting = keys.subscriptions(event.source_module, event.event_type, scope_id)
-            async for each in self._all(waiting):
-                answer = await self._notify_one(load(each.value, JobKey), ref)
-                if answer is not None:
-                    told.append(answer)
+            where = keys.subscriptions(event.source_module, event.event_type, scope_id)
+            if where not in waiting:
+                waiting[where] = [load(each.value, JobKey) async for each in self._all(where)]
+            answers = [await self._notify_one(key, ref) for key in waiting[where]]
+            told += [answer for answer in answers if answer is not None]
         return told
 
     async def _notify_one(self, key: JobKey, ref: EventRef) -> UUID | Refusal | None:

@@ -1,0 +1,216 @@
+"""What CasBackend promises beyond the contract: bounded commits, bounded patience, and steps that go on where they
+were left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from rota.backend import Enqueue, PauseChange, Prune, RunQuery
+from rota.backend.cas import CasBackend, Put, Versioned
+from rota.clock import VirtualClock
+from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.lifecycle import succeeded
+from rota.run import Cause, Decision, DecisionKind, RunState
+from tests.cas.calls import claim, register, trigger
+from tests.cas.memory import MemoryStore, RivalStore, Shelf
+
+
+def backend_on(store: MemoryStore) -> CasBackend:
+    return CasBackend(store, clock=VirtualClock())
+
+
+async def test_removing_a_job_with_a_long_queue_keeps_commits_small() -> None:
+    backend = backend_on(store := MemoryStore())
+    key = await register(backend, "job")
+    queued = [await trigger(backend, key) for _ in range(120)]
+    assert await backend.remove(key, uuid4())
+    runs = await backend.runs(RunQuery("default", "job", limit=200))
+    assert {(run.state, run.reason) for run in runs} == {(RunState.CANCELLED, "unscheduled")}
+    assert len(runs) == len(queued)
+    assert store.largest_commit <= 50
+
+
+class DyingStore(MemoryStore):
+    """Dies after so many commits."""
+
+    left = 10_000
+
+    async def commit(self, puts: Sequence[Put]) -> bool:
+        if self.left == 0:
+            raise StoreUnavailable("gone")
+        self.left -= 1
+        return await super().commit(puts)
+
+
+async def test_a_removal_cut_short_is_finished_by_its_repeat() -> None:
+    backend = backend_on(store := DyingStore())
+    key, request = await register(backend, "job"), uuid4()
+    for _ in range(40):
+        await trigger(backend, key)
+    store.left = 2
+    with pytest.raises(StoreUnavailable):
+        await backend.remove(key, request)
+    assert await claim(backend) == []
+    store.left = 100
+    assert await backend.remove(key, request)
+    assert {run.state for run in await backend.runs(RunQuery("default", "job"))} == {RunState.CANCELLED}
+
+
+async def test_a_removal_cut_short_is_finished_by_housekeeping_too() -> None:
+    backend = backend_on(store := DyingStore())
+    key = await register(backend, "job")
+    await trigger(backend, key)
+    store.left = 1
+    with pytest.raises(StoreUnavailable):
+        await backend.remove(key, uuid4())
+    store.left = 100
+    assert (await backend.runs(RunQuery("default", "job")))[0].state is RunState.QUEUED
+    await backend.prune(Prune(100, timedelta(days=30)))
+    assert (await backend.runs(RunQuery("default", "job")))[0].state is RunState.CANCELLED
+
+
+async def test_whoever_is_always_second_gives_up_and_has_changed_nothing() -> None:
+    shelf = Shelf()
+    key = await register(backend_on(MemoryStore(shelf)), "job")
+    held = dict(shelf.held)
+    backend = backend_on(RivalStore(shelf, chance=1.0))
+    with pytest.raises(StoreUnavailable, match="'job' is changed by others"):
+        await trigger(backend, key)
+    assert {name: each.value for name, each in shelf.held.items()} == {name: each.value for name, each in held.items()}
+
+
+async def test_a_lost_answer_is_passed_on_and_its_repeat_finds_the_run() -> None:
+    class Losing(MemoryStore):
+        loses = False
+
+        async def commit(self, puts: Sequence[Put]) -> bool:
+            done = await super().commit(puts)
+            if self.loses:
+                self.loses = False
+                raise OutcomeUnknown("lost")
+            return done
+
+    backend = backend_on(store := Losing())
+    key = await register(backend, "job")
+    new = Enqueue(key, uuid4(), Cause.MANUAL, 100)
+    store.loses = True
+    with pytest.raises(OutcomeUnknown):
+        await backend.enqueue([new])
+    assert await backend.enqueue([new]) == [new.run_id]
+    assert len(await backend.runs(RunQuery("default", "job"))) == 1
+
+
+async def test_many_nodes_never_share_a_lane() -> None:
+    shelf, clock = Shelf(), VirtualClock()
+    nodes = [CasBackend(RivalStore(shelf, seed=number), clock=clock) for number in range(6)]
+    jobs = [await register(nodes[0], f"job {number}") for number in range(20)]
+    for key in jobs:
+        await trigger(nodes[0], key)
+    taken = await asyncio.gather(*(claim(node, f"node {number}") for number, node in enumerate(nodes)))
+    keys = [each.key for claims in taken for each in claims]
+    assert sorted(keys) == sorted(jobs)
+    assert sum(bool(claims) for claims in taken) > 1, "they did compete"
+
+
+async def test_a_repeated_claim_gives_what_the_first_one_took() -> None:
+    backend = backend_on(MemoryStore())
+    for job_id in ("a", "b", "c"):
+        await trigger(backend, await register(backend, job_id))
+    first = await claim(backend, limit=2, number=7)
+    again = await claim(backend, limit=2, number=7)
+    assert [(each.run_id, each.token, each.attempt) for each in again] == [
+        (each.run_id, each.token, each.attempt) for each in first
+    ]
+    assert len(await claim(backend, limit=2, number=8)) == 1
+
+
+async def test_a_run_pruned_between_two_reads_is_read_again() -> None:
+    """The lane is read before its run; whoever finishes and forgets the run between them makes the two not fit."""
+
+    class Slow(MemoryStore):
+        def __init__(self, shelf: Shelf) -> None:
+            super().__init__(shelf)
+            self.before_run: asyncio.Event | None = None
+            self.reached = asyncio.Event()
+
+        async def get(self, keys: Sequence[str]) -> dict[str, Versioned]:
+            if self.before_run is not None and keys[0].startswith("run/"):
+                waited, self.before_run = self.before_run, None
+                self.reached.set()
+                await waited.wait()
+            return await super().get(keys)
+
+    shelf, clock = Shelf(), VirtualClock()
+    slow, quick = Slow(shelf), CasBackend(MemoryStore(shelf), clock=clock)
+    key = await register(quick, "job")
+    await trigger(quick, key)
+    slow.before_run = go_on = asyncio.Event()
+    late = asyncio.create_task(claim(CasBackend(slow, clock=clock), "late"))
+    await slow.reached.wait()
+    (done,) = await claim(quick, "quick")
+    await quick.settle([succeeded(done, "quick")])
+    clock.step(timedelta(days=40))
+    assert await quick.prune(Prune(100, timedelta(days=30))) == 1
+    go_on.set()
+    assert await late == []
+
+
+async def test_decisions_are_a_ring_of_a_thousand() -> None:
+    backend = backend_on(MemoryStore())
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    key = await register(backend, "job")
+    for number in range(1010):
+        at = start + timedelta(minutes=number)
+        decision = Decision(DecisionKind.SUPERSEDED, at, at, 1, None, f"no. {number}")
+        change = PauseChange(key, None, number + 1, None, None, (decision,))
+        assert await backend.pause(change)
+    kept = await backend.decisions(key, limit=2000)
+    assert [each.detail for each in kept] == [f"no. {number}" for number in range(1009, 9, -1)]
+    assert [each.detail for each in await backend.decisions(key, limit=2)] == ["no. 1009", "no. 1008"]
+
+
+async def test_a_node_hears_of_work_that_another_connection_brought() -> None:
+    shelf = Shelf()
+    here, there = CasBackend(MemoryStore(shelf)), CasBackend(MemoryStore(shelf))
+    await here.open()
+    await shelf.is_watched.wait()
+    woken = asyncio.Event()
+    stop = here.subscribe(woken.set)
+    try:
+        await trigger(there, await register(there, "job"))
+        async with asyncio.timeout(20):
+            await woken.wait()
+    finally:
+        stop()
+        await here.close()
+    assert shelf.watches == []
+
+
+async def test_a_store_with_another_schema_is_refused_and_closed() -> None:
+    class Counted(MemoryStore):
+        opened = 0
+
+        async def open(self) -> None:
+            self.opened += 1
+
+        async def close(self) -> None:
+            self.opened -= 1
+
+    store = Counted()
+    store.shelf.write("meta/schema", b"2")
+    with pytest.raises(StoreUnavailable, match="schema 2"):
+        await CasBackend(store).open()
+    assert store.opened == 0
+
+
+async def test_eight_first_starts_at_once_agree() -> None:
+    shelf = Shelf()
+    backends = [CasBackend(MemoryStore(shelf)) for _ in range(8)]
+    await asyncio.gather(*(backend.open() for backend in backends))
+    assert shelf.held["meta/schema"].value == b"1"
+    await asyncio.gather(*(backend.close() for backend in backends))
