@@ -81,7 +81,7 @@ class PostgresBackend(Backend):
         clock: Clock | None = None,
         precision: Precision = Precision.MINUTE,
         pool_size: int = 4,
-        timeout: timedelta = timedelta(seconds=5),
+        timeout: timedelta = timedelta(seconds=4),
         pooler: bool = False,
         migrate: bool = True,
     ) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
 
+_GRACE = 1.0  # seconds for the answer that a statement took too long: only the server knows that it did nothing
 _TRIES = 5  # of a statement that the server gave up for the sake of another
 # The server says that it did not carry the statement out, because of others or of its own state.
 _CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
@@ -68,9 +69,10 @@ class Connections:
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The rows of one statement, committed."""
+        patience = self._timeout + (0 if self._pooler else _GRACE)
         for attempt in range(1, _TRIES + 1):
             try:
-                return await self._once(lambda connection: connection.fetch(sql, *args, timeout=self._timeout))
+                return await self._once(lambda connection: connection.fetch(sql, *args, timeout=patience))
             except _CONFLICTS as error:
                 if attempt == _TRIES:
                     raise StoreUnavailable(f"gave way to others {attempt} times: {type(error).__name__}") from error

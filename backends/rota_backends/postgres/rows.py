@@ -28,7 +28,7 @@ _CAUSES = {each.value: each for each in Cause}
 _STATES = {each: each.value for each in RunState}
 _OUTCOMES = {each: each.value for each in AttemptOutcome}
 _FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
-_NO_CLAIM = (None, 0, [], 0, None, None, None)
+_NO_CLAIM: tuple[Any, ...] = (None, 0, [], 0, None, None, None)
 
 
 def stored_job(row: Row, definition: JobDefinition) -> StoredJob:

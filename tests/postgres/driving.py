@@ -1,0 +1,53 @@
+"""Short ways to say what a node says to its store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import asyncpg
+
+from rota import JobDefinition, Manual
+from rota.backend import Backend, Claim, Claimed, ClaimRequest, Enqueue, FactKind, JobKey, Registration, Settlement
+from rota.ids import new_run_id
+from rota.run import AttemptOutcome, Cause, RunState
+from tests.servers import SCHEMA, postgres_url
+
+LEASE = timedelta(seconds=30)
+_numbers = count(1)
+
+
+async def register(backend: Backend, *names: str, **fields: Any) -> None:
+    await backend.register(
+        [Registration(JobDefinition(name, "ok", Manual(), **fields), 0, new_run_id()) for name in names]
+    )
+
+
+async def trigger(backend: Backend, name: str, times: int = 1) -> None:
+    await backend.enqueue(
+        [Enqueue(JobKey("default", name), new_run_id(), Cause.MANUAL, 1_000_000) for _ in range(times)]
+    )
+
+
+def request(node: str, limit: int) -> ClaimRequest:
+    return ClaimRequest(node, frozenset({"ok"}), limit, LEASE, None, next(_numbers))
+
+
+async def claim(backend: Backend, node: str = "node", limit: int = 100) -> Claimed:
+    return await backend.claim(request(node, limit))
+
+
+def success(claim: Claim, node: str = "node") -> Settlement:
+    return Settlement(
+        claim.key, claim.run_id, claim.token, node, RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED, (FactKind.SUCCEEDED,)
+    )
+
+
+async def sql(statement: str, *args: object) -> list[asyncpg.Record]:
+    """Look into the store from outside; the schema is the search path."""
+    connection = await asyncpg.connect(postgres_url(), server_settings={"search_path": f'"{SCHEMA}"'})
+    try:
+        return await connection.fetch(statement, *args)
+    finally:
+        await connection.close()

@@ -1,0 +1,124 @@
+"""Connections that are cancelled, ended, refused or silent."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from rota.backend import JobKey
+from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota_backends.postgres import PostgresBackend
+from tests.postgres.driving import claim, register, sql, trigger
+from tests.servers import SCHEMA, postgres_url
+
+_OTHERS = "FROM pg_stat_activity WHERE application_name LIKE 'rota%' AND pid <> pg_backend_pid()"
+
+
+async def test_cancelled_calls_leave_nothing_behind(backend: PostgresBackend) -> None:
+    """B16: 200 claims, each cancelled somewhere on its way."""
+    await register(backend, *(f"job {number}" for number in range(20)))
+    for number in range(20):
+        await trigger(backend, f"job {number}")
+    source = random.Random(16)
+    for number in range(200):
+        calling = asyncio.create_task(claim(backend, node=f"n{number}", limit=1))
+        for _ in range(source.randrange(8)):
+            await asyncio.sleep(0)
+        if source.random() < 0.5:
+            await asyncio.sleep(source.random() / 500)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+    await _eventually(lambda: _count(f"{_OTHERS} AND state <> 'idle'"), 0)
+    assert await _count(f"{_OTHERS}") <= 4, "no more connections than the pool has"
+    leased = await sql("SELECT run_id, token FROM lane WHERE leased")
+    handed = (await claim(backend, limit=100)).claims
+    assert len(handed) + len(leased) == 20, "every lane is leased to somebody or can be claimed"
+
+
+async def test_ended_connections_are_replaced(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    for _ in range(3):
+        await sql(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
+        for _ in range(10):
+            try:
+                standing = await backend.standing(JobKey("default", "job"))
+            except (StoreUnavailable, OutcomeUnknown):
+                continue
+            assert standing.job is not None
+            break
+        else:
+            pytest.fail("the backend did not come back")
+
+
+async def test_wake_ups_come_from_other_processes_and_again_after_the_connection_was_lost(
+    backend: PostgresBackend,
+) -> None:
+    """B24, B25: the listener is replaced by itself."""
+    await register(backend, "job")
+    woken = asyncio.Event()
+    stop = backend.subscribe(woken.set)
+    for number in range(3):
+        await _eventually(lambda: _count("FROM pg_stat_activity WHERE application_name = 'rota wake-ups'"), 1)
+        await asyncio.wait_for(woken.wait(), 20)  # a new listener looks for what it missed
+        woken.clear()
+        other = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1)
+        await other.open()
+        await register(other, f"job {number}")
+        await other.close()
+        await asyncio.wait_for(woken.wait(), 20)
+        woken.clear()
+        await sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rota wake-ups'")
+    stop()
+
+
+async def test_a_statement_that_waits_too_long_is_given_up_and_did_nothing(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    hasty = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1, timeout=timedelta(milliseconds=300))
+    await hasty.open()
+    connection = await asyncpg.connect(postgres_url())
+    async with connection.transaction():
+        await connection.execute(f'SELECT FROM "{SCHEMA}".lane FOR UPDATE')
+        with pytest.raises(StoreUnavailable, match="QueryCanceled"):
+            await trigger(hasty, "job")
+    await connection.close()
+    assert await _count("FROM run") == 0
+    await hasty.close()
+
+
+async def test_no_error_shows_a_password() -> None:
+    for url in ("postgresql://me:s3cret@127.0.0.1:1/x", "postgresql://me:s3cret@127.0.0.1:x/y?schema=a"):
+        with pytest.raises((StoreUnavailable, ScheduleError)) as caught:
+            await PostgresBackend.from_url(url).open()
+        shown = "".join(map(str, (caught.value, caught.value.__cause__, PostgresBackend(url))))
+        assert "s3cret" not in shown
+
+
+async def test_behind_a_pooler_nothing_is_left_in_the_session(backend: PostgresBackend) -> None:
+    pooled = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1, pooler=True)
+    await pooled.open()
+    await register(pooled, "job")
+    await trigger(pooled, "job")
+    assert len((await claim(pooled)).claims) == 1
+    value = pooled._connections.value
+    assert await value("SELECT count(*) FROM pg_prepared_statements") == 0
+    assert await value("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'") == "0"
+    assert await value("SHOW search_path") == '"$user", public'
+    await pooled.close()
+
+
+async def _count(where: str) -> int:
+    count: int = (await sql(f"SELECT count(*) {where}"))[0][0]
+    return count
+
+
+async def _eventually(look: Callable[[], Awaitable[int]], wanted: int) -> None:
+    for _ in range(200):
+        if await look() == wanted:
+            return
+        await asyncio.sleep(0.05)
+    assert await look() == wanted
