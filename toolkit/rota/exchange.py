@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from rota.backend.port import Backend
-from rota.backend.types import Claim, Claimed, ClaimRequest, Settlement
+from rota.backend.types import Claim, Claimed, ClaimRequest, LeaseRef, Settlement
+from rota.calls import STORE_ERRORS
 from rota.held import Held
 from rota.lifecycle import Lost, Outcome, decide
 from rota.registry import HandlerRegistry
@@ -66,6 +67,7 @@ class Exchange:
         self._finished_held: list[Held] = []
         self._number = 0
         self._unanswered: ClaimRequest | None = None
+        self._stale: list[Claim] = []
         self.is_claiming = False
         self._store_ahead = timedelta(0)  # the store's clock against ours
 
@@ -100,6 +102,8 @@ class Exchange:
         if claimed is None:
             return True, claims  # another exchange is claiming: look again after it
         self._unanswered = None
+        if self._stale:
+            await self._hand_back_stale()
         rescued = bool(claimed.expired) and await self.settle_lost(others(claimed.expired))
         return bool(batch or claimed.claims or rescued), rescued
 
@@ -120,8 +124,27 @@ class Exchange:
             if request is not None:
                 self.is_claiming = False
         if claimed is not None:
-            self._take(claimed, sent + self._lease.total_seconds())
+            left = self._set_stale_aside(claimed) if request is self._unanswered else self._lease
+            self._take(claimed, sent + left.total_seconds())
         return claimed
+
+    def _set_stale_aside(self, claimed: Claimed) -> timedelta:
+        """How much is left of the leases of a repeat: they have been running since the first try.
+
+        Nobody may start on a lease that is about to end: claims with too little left are to be handed back.
+        """
+        enough = self._lease / 2
+        self._stale += [claim for claim in claimed.claims if claim.lease_until - claimed.now < enough]
+        claimed.claims = [claim for claim in claimed.claims if claim.lease_until - claimed.now >= enough]
+        return min([claim.lease_until - claimed.now for claim in claimed.claims], default=self._lease)
+
+    async def _hand_back_stale(self) -> None:
+        stale, self._stale = self._stale, []
+        refs = [LeaseRef(claim.key, claim.run_id, claim.token, self._lease) for claim in stale]
+        try:
+            await self._backend.hand_back(refs)
+        except STORE_ERRORS:
+            log.warning("%d late claims could not be handed back; they wait for their leases to end", len(refs))
 
     def _request(self) -> ClaimRequest | None:
         if self._unanswered is not None:

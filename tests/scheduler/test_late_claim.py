@@ -1,0 +1,73 @@
+"""A claim whose answer came late is not begun on what is left of its lease (RUN-1, LEASE-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from rota import HandlerRegistry, JobDefinition, Manual, OutcomeUnknown
+from rota.backend import Claim, Claimed, ClaimRequest, JobKey, LeaseRef
+from rota.clock import SystemClock
+from rota.exchange import Exchange, Room
+from rota.run import Cause
+
+LEASE = timedelta(seconds=10)
+
+
+class LateStore:
+    """The first claim is carried out, and never answered; the same again is answered with what is left of the lease."""
+
+    def __init__(self, left: timedelta) -> None:
+        self.clock = SystemClock()
+        self.handed_back: list[LeaseRef] = []
+        self._left = left
+        self._calls = 0
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        self._calls += 1
+        if self._calls == 1:
+            raise OutcomeUnknown("no answer")
+        now = self.clock.now()
+        definition = JobDefinition("job", "handler", Manual())
+        key = JobKey("default", "job")
+        claim = Claim(key, uuid4(), definition, b"", Cause.MANUAL, 1, 1, now, now, now + self._left)
+        return Claimed(now, [claim])
+
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        self.handed_back += leases
+
+
+async def _claim_twice(store: LateStore) -> tuple[list[Claim], float]:
+    taken: list[Claim] = []
+    until = [0.0]
+
+    def take(claims: Sequence[Claim], valid_until: float) -> None:
+        taken.extend(claims)
+        until[0] = valid_until
+
+    backend: Any = store
+    exchange = Exchange(backend, HandlerRegistry(), Room(4, None), node_id="node", lease=LEASE, keep=10)
+    exchange.on_claims = take
+    with pytest.raises(OutcomeUnknown):
+        await exchange(claims=True, others=list)
+    await exchange(claims=True, others=list)
+    return taken, until[0] - store.clock.monotonic()
+
+
+async def test_with_too_little_left_it_is_handed_back() -> None:
+    store = LateStore(timedelta(seconds=1))
+    taken, _ = await _claim_twice(store)
+    assert taken == []
+    assert [ref.token for ref in store.handed_back] == [1]
+
+
+async def test_with_enough_left_it_is_begun_and_counts_on_no_more_than_that() -> None:
+    store = LateStore(timedelta(seconds=6))
+    taken, left = await _claim_twice(store)
+    assert len(taken) == 1
+    assert store.handed_back == []
+    assert left <= 6
