@@ -57,7 +57,7 @@ class Suite:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._seed = options.seed if options.seed is not None else Random().randrange(1_000_000)
-        self._seconds = options.seconds or (6.0 if options.quick else 12.0)
+        self._seconds = options.seconds or (6.0 if options.quick else 10.0)
         self._server: PostgresServer | None = None
         self.results: list[Result] = []
 
@@ -82,9 +82,13 @@ class Suite:
     def _play(self, fault: Fault, store: str, folder: Path, number: int) -> None:
         folder.mkdir(parents=True)
         rng = Random(f"{self._seed}-{number}")
-        result = asyncio.run(play(fault, self._store(store, folder), folder, rng, self._seconds, broken=self._options.broken))
+        result = asyncio.run(
+            play(fault, self._store(store, folder), folder, rng, self._seconds, broken=self._options.broken)
+        )
         self.results.append(result)
         print(_line(result), flush=True)
+        for each in result.notes:
+            print(f"    note: {each}", flush=True)
         for each in result.violations[:_SHOWN]:
             print(f"    {each}", flush=True)
         if len(result.violations) > _SHOWN:

@@ -11,7 +11,7 @@ from attrs import evolve
 from rota.backend import Claimed, ClaimRequest, FireResult, Firing, Settlement
 from rota.lifecycle import succeeded
 from rota.run import RunState
-from rota_backends.sqlite import SqliteBackend, endings, occurrences, settling, work
+from rota_backends.sqlite import SqliteBackend, claiming, endings, occurrences, settling
 from rota_backends.sqlite.session import Session
 
 _file_letter = endings.file_letter
@@ -75,7 +75,7 @@ def _take(session: Session, ready: list[tuple[int, int]], request: ClaimRequest)
             lane.free()
             lane.pinned, lane.ready_at = 0, session.now
     session.write_lanes()
-    return work.claim(session, request)
+    return claiming.claim(session, request)
 
 
 class NodeClock(SqliteBackend):

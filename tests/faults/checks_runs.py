@@ -189,7 +189,9 @@ def _twice_for_one_call(evidence: Evidence) -> Iterator[str]:
 def s13(evidence: Evidence) -> Iterator[str]:
     """Nothing starts before its time: delays, due instants, backoff."""
     delays = {call.run_id: call.delay for call in evidence.calls}
-    policies = {(each.definition.scope_id, each.definition.job_id): each.definition.retry for each in evidence.validities}
+    policies = {
+        (each.definition.scope_id, each.definition.job_id): each.definition.retry for each in evidence.validities
+    }
     for key, run in evidence.all_runs():
         if not run.attempts:
             continue

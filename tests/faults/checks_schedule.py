@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from rota import AttemptOutcome, Cause, Cron
+from rota import Attempt, AttemptOutcome, Cause, Cron
 from rota.backend import JobKey
 from rota.run import DecisionKind
 from tests.faults.evidence import Evidence, Validity
+from tests.faults.journal import Entry
 
 _MARGIN = timedelta(seconds=3)  # an occurrence younger than this may still be undecided
 _INSTANT = timedelta(microseconds=1)
@@ -88,19 +89,24 @@ def s14(evidence: Evidence) -> Iterator[str]:
     leaving = {entry.pid: entry for entry in evidence.journal if entry.kind == "leaving"}
     starts = {(run.run_id, each.fencing_token): each for _, run in evidence.all_runs() for each in run.attempts}
     for body in evidence.bodies:
-        left = leaving.get(body.pid)
+        signalled = leaving.get(body.pid)
         attempt = starts.get((body.run_id, body.token))
-        if left is None or attempt is None:
+        if signalled is None or attempt is None:
             continue
-        if attempt.started_at.timestamp() > left.wall + _IN_FLIGHT:
+        if attempt.started_at.timestamp() > signalled.wall + _IN_FLIGHT:
             yield f"run {body.run_id} of {body.key.job_id} was claimed by a node that was leaving"
     if evidence.excuses_lost_on_leaving:
         return
     gone = {entry.data["node"]: entry for entry in evidence.journal if entry.kind == "left"}
     for _, run in evidence.all_runs():
-        for attempt in run.attempts:
-            if attempt.outcome is AttemptOutcome.LOST and attempt.node_id in gone:
+        for each in run.attempts:
+            left = gone.get(each.node_id)
+            if each.outcome is AttemptOutcome.LOST and left is not None and _ended_after(each, left):
                 yield f"run {run.run_id} of {run.job_id} was left behind by a node that had drained"
+
+
+def _ended_after(attempt: Attempt, left: Entry) -> bool:
+    return attempt.ended_at is not None and attempt.ended_at.timestamp() > left.wall
 
 
 def s16(evidence: Evidence) -> Iterator[str]:

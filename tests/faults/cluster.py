@@ -67,8 +67,7 @@ class Cluster:
             if any(each.kind == "started" and each.pid == node.process.pid for each in read(self.folder / "journal")):
                 return
             await asyncio.sleep(0.1)
-        if node.is_alive:
-            raise TimeoutError("a node did not start")
+        raise RuntimeError(f"a node did not start: {(self.folder / 'log').read_text()[-500:]}")
 
     @property
     def alive(self) -> list[NodeProcess]:

@@ -70,4 +70,6 @@ def _row(event: Event) -> tuple[object, ...]:
 def _event(row: tuple[str, str, str, bytes, str | None, str, str | None, str | None, int]) -> Event:
     module, kind, scope, data, subject, event_id, occurred_at, caused_by, depth = row
     at = None if occurred_at is None else datetime.fromisoformat(occurred_at)
-    return Event(module, kind, scope, data, subject, event_id, at, None if caused_by is None else UUID(caused_by), depth)
+    return Event(
+        module, kind, scope, data, subject, event_id, at, None if caused_by is None else UUID(caused_by), depth
+    )

@@ -37,7 +37,9 @@ _MANY = RetryPolicy(max_attempts=30, backoff=(timedelta(milliseconds=200),), jit
 _TWO = RetryPolicy(max_attempts=2, backoff=(timedelta(milliseconds=300),), jitter=0.0)
 
 
-def _cron(job_id: str, expression: str, *, misfire: Misfire = Misfire.ONCE, overlap: Overlap = Overlap.SKIP) -> JobDefinition:
+def _cron(
+    job_id: str, expression: str, *, misfire: Misfire = Misfire.ONCE, overlap: Overlap = Overlap.SKIP
+) -> JobDefinition:
     trigger = Cron(expression, misfire=misfire, overlap=overlap)
     return JobDefinition(job_id, "quick", trigger, retry=_MANY, precision=Precision.SECOND)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 import time
@@ -53,10 +54,13 @@ def open_backend(url: str, *, broken: str | None = None, skew: timedelta = timed
 
 
 async def _report_health(scheduler: Scheduler, journal: Journal) -> None:
+    parent = os.getppid()
     while True:
         asked = time.monotonic()
         report = await scheduler.health()
         journal.say("health", status=report.status.value, asked=asked)
+        if os.getppid() != parent:
+            os._exit(3)  # the driver is gone: nobody would ever end this node
         await asyncio.sleep(0.5)
 
 

@@ -12,10 +12,12 @@ import os
 import random
 import signal
 from collections.abc import Callable, Collection
-from types import ModuleType
+from contextvars import ContextVar
 from typing import Any
 
 from rota.backend import Backend, Claimed
+from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.thread import StoreThread
 from tests.faults.journal import Journal
 
 # The crash points of failures.md, F03, by number. What one transaction makes one step still has its point: it proves
@@ -41,6 +43,7 @@ NAMED = {
     18: "relay.before.done",
 }
 _CALLS = ("claim", "settle", "renew", "fire", "hand_back", "prune", "relay")
+_under_way: ContextVar[tuple[str, set[str]]] = ContextVar("call", default=("", set()))
 
 
 class Points:
@@ -88,10 +91,10 @@ def _around(call: str, original: Callable[..., Any], points: Points, is_remote: 
             points.reach(call, "inside", {*about, "work"})
             answer = await under_way
         else:
+            _under_way.set((call, about))
             answer = await original(*args, **options)
-        points.reach(call, "after", about | _brought(answer))
-        if call == "settle" and isinstance(answer[1], Claimed):
-            points.reach("claim", "after", _brought(answer[1]))
+        points.reach(call, "after", about)
+        points.reach("claim", "after", _brought(answer))
         return answer
 
     return wrapped
@@ -108,27 +111,27 @@ def _about(call: str, args: tuple[Any, ...], options: dict[str, Any]) -> set[str
 
 
 def _brought(answer: object) -> set[str]:
-    return {"work"} if isinstance(answer, Claimed) and answer.claims else set()
+    """Whether it came with claims: those of a settlement come second."""
+    claimed = answer[1] if isinstance(answer, tuple) else answer
+    return {"work"} if isinstance(claimed, Claimed) and claimed.claims else set()
 
 
 def _arm_transactions(points: Points) -> None:
     """SQLite: after the last statement of the call, before the commit."""
-    from rota_backends.sqlite import history, occurrences, settling, work
+    original = StoreThread.write
 
-    places: list[tuple[ModuleType, str]] = [
-        (work, "claim"), (settling, "claim"), (settling, "settle"), (work, "renew"), (work, "hand_back"),
-        (occurrences, "fire"), (history, "prune"),
-    ]  # fmt: skip
-    for module, name in places:
-        setattr(module, name, _inside(name, getattr(module, name), points))
+    def write(thread: StoreThread, work: Callable[[Session], Any], *args: Any, **options: Any) -> Any:
+        call, about = _under_way.get()
 
+        def watched(session: Session) -> Any:
+            answer = work(session)
+            if points.is_armed(call, "inside") or points.is_armed("claim", "inside"):
+                session.flush()
+                points.reach(call, "inside", about | _brought(answer))
+                if call != "claim":
+                    points.reach("claim", "inside", _brought(answer))
+            return answer
 
-def _inside(name: str, original: Callable[..., Any], points: Points) -> Callable[..., Any]:
-    def wrapped(session: Any, *args: Any) -> Any:
-        answer = original(session, *args)
-        if points.is_armed(name, "inside"):
-            session.flush()
-            points.reach(name, "inside", _about(name, args, {}) | _brought(answer))
-        return answer
+        return original(thread, watched, *args, **options)
 
-    return wrapped
+    StoreThread.write = write  # type: ignore[method-assign]  # pyright: ignore[reportAttributeAccessIssue]

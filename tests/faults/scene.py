@@ -13,7 +13,7 @@ from uuid import UUID
 
 from attrs import define, evolve, field, frozen
 
-from rota import Cron, HandlerRegistry, JobRun, Scheduler
+from rota import AttemptOutcome, Cause, Cron, HandlerRegistry, JobRun, RunState, Scheduler
 from rota.backend import Backend, JobKey
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from tests.faults.checker import violations
@@ -30,6 +30,7 @@ from tests.faults.workload import Workload
 # S9: lease + 2 polls + pending backoff + 5 s, and what is queued behind the longest handlers on a busy machine.
 HEALS_WITHIN = LEASE.total_seconds() + 2 + 1 + 5 + 15
 _EVENTS_WITHIN = 15.0
+SHORT = 8.0  # seconds
 
 
 @define
@@ -42,6 +43,12 @@ class Scene:
     seconds: float
     evidence: Evidence
     injected: int = 0
+    notes: list[str] = field(factory=list)
+
+    @property
+    def is_short(self) -> bool:
+        """Not every variant of a fault has its turn in a quick run."""
+        return self.seconds < SHORT
 
     async def until_end(self, inject: Callable[[], Awaitable[None]], *, rest: tuple[float, float]) -> None:
         """Inject again and again while the row lasts; the first one comes at once."""
@@ -77,7 +84,8 @@ class Result:
     doubled: int
     refused: int
     recovery: float
-    violations: tuple[str, ...] = field(factory=tuple)
+    violations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 async def play(
@@ -141,7 +149,9 @@ async def _heal(scene: Scene, workload: Workload, reader: Reading) -> float:
 class Reading:
     """Reads history, decisions, letters and events through a client, patiently."""
 
-    def __init__(self, client: Scheduler, backend: Backend, events: FileEventStore, evidence: Evidence, folder: Path) -> None:
+    def __init__(
+        self, client: Scheduler, backend: Backend, events: FileEventStore, evidence: Evidence, folder: Path
+    ) -> None:
         self._client = client
         self._backend = backend
         self._events = events
@@ -174,13 +184,17 @@ class Reading:
                 run
                 for runs in histories.values()
                 for run in runs
-                if not run.state.is_final and (before is None or run.queued_at < before)
+                if not run.state.is_final and (self._must_end(run) if before is None else run.queued_at < before)
             ]
             took = time.monotonic() - since
             if not open_runs or took > HEALS_WITHIN:
                 self._evidence.unfinished += [f"{run.job_id} {run.run_id} ({run.state.value})" for run in open_runs]
                 return took
             await asyncio.sleep(0.25)
+
+    def _must_end(self, run: JobRun) -> bool:
+        """What must end when the schedules are paused: runs of a paused job that have not started never will."""
+        return run.state is RunState.RUNNING or run.cause is not Cause.CRON
 
     async def pause_schedules(self) -> None:
         self._evidence.read_at = await self.now()
@@ -233,21 +247,17 @@ def _result(fault: Fault, store: Store, scene: Scene, recovery: float, wrong: li
     doubled = sum(each.startswith(("S3:", "S4:", "S5:", "S6:", "S7:", "S8:", "S12:")) for each in wrong)
     return Result(
         fault.name, store.name, scene.injected, len(evidence.by_id), lost, doubled, _refused(evidence), recovery,
-        tuple(wrong),
+        tuple(wrong), tuple(scene.notes),
     )  # fmt: skip
 
 
 def _refused(evidence: Evidence) -> int:
-    """Bodies that returned, and whose outcome was not taken: somebody else had the lease."""
-    taken = {
-        (run.run_id, attempt.fencing_token): attempt.outcome for _, run in evidence.all_runs() for attempt in run.attempts
+    """Bodies that returned after their lease had gone to somebody else."""
+    lost = {
+        (run.run_id, attempt.fencing_token): attempt.ended_at.timestamp()
+        for _, run in evidence.all_runs()
+        for attempt in run.attempts
+        if attempt.outcome is AttemptOutcome.LOST and attempt.ended_at is not None
     }
-    refused = [
-        body
-        for body in evidence.bodies
-        if body.how == "returned" and str(taken.get((body.run_id, body.token))) == "AttemptOutcome.LOST"
-    ]
-    return len(refused)
-
-
-
+    ends = [(lost.get((body.run_id, body.token)), body.end_wall) for body in evidence.bodies if body.how == "returned"]
+    return sum(taken is not None and end is not None and end > taken for taken, end in ends)

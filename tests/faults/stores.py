@@ -13,15 +13,14 @@ import asyncpg
 from tests.faults.proxy import Proxy
 from tests.servers import PostgresServer
 
-
-_REFUSING = """DO $do$ DECLARE name text; BEGIN
-    CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $fn$ BEGIN
-        IF random() < {chance} THEN RAISE EXCEPTION 'refused by the suite' USING ERRCODE = '{sqlstate}'; END IF;
-        RETURN NULL; END $fn$;
-    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'rota' AND tablename NOT IN ('migration') LOOP
-        EXECUTE format('CREATE OR REPLACE TRIGGER refuse BEFORE INSERT OR UPDATE ON rota.%I '
-                       'FOR EACH STATEMENT EXECUTE FUNCTION public.refuse()', name);
-    END LOOP; END $do$"""
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'rota' AND tablename <> 'migration'"
+_FUNCTION = """CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE code text; BEGIN
+        SELECT sqlstate INTO code FROM public.refusal WHERE random() < chance;
+        IF code IS NOT NULL THEN RAISE EXCEPTION 'refused by the suite' USING ERRCODE = code; END IF;
+        RETURN NULL; END $$"""
+_TRIGGER = """CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON rota."{}"
+    FOR EACH STATEMENT EXECUTE FUNCTION public.refuse()"""
 
 
 class SqliteStore:
@@ -75,6 +74,7 @@ class PostgresStore:
         self._database = f"faults_{PostgresStore._count}"
         self.url = self._at(server.port)
         self.node_url = self.url
+        self._can_refuse = False
 
     def _at(self, port: int) -> str:
         return f"postgresql://postgres@127.0.0.1:{port}/{self._database}"
@@ -107,7 +107,13 @@ class PostgresStore:
 
     async def refuse(self, sqlstate: str, chance: float) -> None:
         """From now on writes are refused with this code, with this chance: a full disk, a serialisation failure."""
-        await self._run(self.url, _REFUSING.format(sqlstate=sqlstate, chance=chance))
+        if not self._can_refuse:
+            await self._run(self.url, "CREATE TABLE public.refusal AS SELECT ''::text AS sqlstate, 0::float8 AS chance")
+            await self._run(self.url, _FUNCTION)
+            for (table,) in await self._run(self.url, _TABLES):
+                await self._run(self.url, _TRIGGER.format(table))
+            self._can_refuse = True
+        await self._run(self.url, f"UPDATE public.refusal SET sqlstate = '{sqlstate}', chance = {chance}")
 
     async def strange(self) -> list[str]:
         """Sessions that hang in a transaction (S19)."""

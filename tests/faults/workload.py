@@ -27,7 +27,9 @@ _PACE = {
 class Workload:
     """Writes into the evidence what it did and what it was told."""
 
-    def __init__(self, client: Scheduler, backend: Backend, events: FileEventStore, evidence: Evidence, rng: Random) -> None:
+    def __init__(
+        self, client: Scheduler, backend: Backend, events: FileEventStore, evidence: Evidence, rng: Random
+    ) -> None:
         self._client = client
         self._backend = backend
         self._events = events
