@@ -29,7 +29,8 @@ log = logging.getLogger("rota.sqlite")
 T = TypeVar("T")
 _GROUP = 500  # calls that share a transaction, at most
 _GLANCE = 0.02  # seconds between two looks whether another process has committed something
-_MOMENT = 0.002  # seconds a call that can wait waits for another to share a commit with
+_MOMENT = 0.005  # seconds a call that can wait waits for another to share a commit with; more where commits are slow
+_LONG_MOMENT = 0.03
 _BROKEN = frozenset(
     {
         sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN,
@@ -50,6 +51,7 @@ class StoreThread:
         self._session: Session | None = None
         self._seen = 0  # SQLite's counter of commits by other connections
         self._is_real = not isinstance(clock, VirtualClock)
+        self._commit_took = 0.0
         self._ended: asyncio.Future[None] | None = None
         self._wakes: list[Wake] = []
         self._thread = threading.Thread(target=self._run, name="rota sqlite", daemon=True)
@@ -168,7 +170,7 @@ class StoreThread:
 
     def _find_company(self, session: Session, writes: list[Call]) -> None:
         """A commit costs an fsync: worth a moment's wait for somebody to share it with."""
-        until = time.monotonic() + _MOMENT
+        until = time.monotonic() + min(_MOMENT + self._commit_took, _LONG_MOMENT)
         while self._is_real and all(call.can_wait for call in writes):
             try:
                 call = self._calls.get(timeout=max(until - time.monotonic(), 0))
@@ -258,12 +260,14 @@ class StoreThread:
             self._rollback(session)
             self._write_each(session, calls, error)
             return
+        began = time.monotonic()
         try:
             session.db.execute("COMMIT")
         except sqlite3.Error as error:
             self._rollback(session)
             self._fail(calls, self._told(error, not connecting.is_busy(error)))
             return
+        self._commit_took = time.monotonic() - began
         self._deliver(calls, session.has_news)
 
     def _rollback(self, session: Session) -> None:
