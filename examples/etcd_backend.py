@@ -24,8 +24,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
-
-import httpx
+from urllib.request import urlopen
 
 from rota import (
     Capability,
@@ -41,7 +40,67 @@ from rota import (
 )
 from rota.backend.cas import CasBackend, CasStore, Put, Versioned
 
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Wire:
+    """Just enough HTTP: requests over connections that are kept, each used by one request at a time."""
+
+    def __init__(self, url: str, timeout: timedelta) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 2379
+        self._timeout = timeout.total_seconds()
+        self._idle: list[Connection] = []
+
+    async def ask(self, path: str, body: Any) -> Any:
+        """The answer to a request; `ConnectionError` if it was not sent, any other `OSError` if it may have been."""
+        reader, writer = self._idle.pop() if self._idle else await self.connect()
+        try:
+            async with asyncio.timeout(self._timeout):
+                self.send(writer, path, body)
+                status, body = await self._answer(reader)
+        except BaseException as error:
+            writer.close()
+            if isinstance(error, ConnectionError | EOFError):
+                raise OSError("the connection broke") from None
+            raise
+        self._idle.append((reader, writer))
+        if status != 200:
+            raise OSError(f"it answered {status}")
+        return json.loads(body)
+
+    async def connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await asyncio.open_connection(self._host, self._port, limit=2**26)
+        except OSError:
+            raise ConnectionError("it cannot be reached") from None
+
+    def send(self, writer: asyncio.StreamWriter, path: str, body: Any) -> None:
+        data = json.dumps(body).encode()
+        head = f"POST /v3/{path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Length: {len(data)}\r\n\r\n"
+        writer.write(head.encode() + data)
+
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        status, headers = await self.head(reader)
+        if "transfer-encoding: chunked" not in headers:
+            length = next(line for line in headers if line.startswith("content-length:"))
+            return status, await reader.readexactly(int(length.partition(":")[2]))
+        return status, b"".join([chunk async for chunk in self.chunks(reader)])
+
+    async def head(self, reader: asyncio.StreamReader) -> tuple[int, list[str]]:
+        first, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        return int(first.split()[1]), headers
+
+    async def chunks(self, reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            yield (await reader.readexactly(size + 2))[:-2]
+        await reader.readuntil(b"\r\n")
+
+    def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
+        self._idle.clear()
 
 
 class EtcdStore(CasStore):
@@ -50,18 +109,11 @@ class EtcdStore(CasStore):
     capabilities = Capability.DURABLE | Capability.DISTRIBUTED | Capability.PUSH_WAKEUP
 
     def __init__(self, url: str, *, prefix: str = "rota/", timeout: timedelta = timedelta(seconds=5)) -> None:
-        self._url = url
+        self._wire = Wire(url, timeout)
         self._prefix = prefix
-        self._timeout = timeout.total_seconds()
-        self._client: httpx.AsyncClient | None = None
-
-    async def open(self) -> None:
-        self._client = httpx.AsyncClient(base_url=self._url, timeout=self._timeout)
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        self._wire.close()
 
     # --- the primitives ---
 
@@ -90,33 +142,25 @@ class EtcdStore(CasStore):
 
     async def watch(self, prefix: str) -> AsyncGenerator[None]:
         create = {"key": self._coded(prefix), "range_end": _base64(self._end(prefix)), "filters": ["NODELETE"]}
-        request = self._connected().build_request("POST", "/v3/watch", json={"create_request": create}, timeout=None)
-        response = await self._connected().send(request, stream=True)
+        reader, writer = await self._wire.connect()
         try:
-            async for _ in response.aiter_lines():
+            self._wire.send(writer, "watch", {"create_request": create})
+            await self._wire.head(reader)
+            async for _ in self._wire.chunks(reader):
                 yield
         finally:
-            await response.aclose()
+            writer.close()
 
     # --- on the wire ---
 
     async def _ask(self, path: str, body: dict[str, Any], writes: bool = False) -> Any:
         """What certainly was not done is said as such; of a write that got lost, nothing is known (OPS-2)."""
-        failed = OutcomeUnknown if writes else StoreUnavailable
         try:
-            response = await self._connected().post(f"/v3/{path}", content=json.dumps(body))
-        except _NOT_SENT as error:
-            raise StoreUnavailable(f"etcd cannot be reached ({type(error).__name__})") from None
-        except httpx.HTTPError as error:
-            raise failed(f"etcd did not answer ({type(error).__name__})") from None
-        if response.status_code != httpx.codes.OK:
-            raise failed(f"etcd answered {response.status_code}")
-        return response.json()
-
-    def _connected(self) -> httpx.AsyncClient:
-        if self._client is None:
-            raise StoreUnavailable("the store is not open")
-        return self._client
+            return await self._wire.ask(path, body)
+        except ConnectionError as error:
+            raise StoreUnavailable(f"etcd: {error}") from None
+        except OSError as error:
+            raise (OutcomeUnknown if writes else StoreUnavailable)(f"etcd: {error or 'no answer in time'}") from None
 
     def _write(self, put: Put) -> dict[str, Any]:
         if put.value is None:
@@ -204,9 +248,10 @@ def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + 30
     while time.monotonic() < until and server.poll() is None:
         try:
-            if httpx.get(f"{url}/health").json().get("health") == "true":
-                return
-        except httpx.HTTPError:
+            with urlopen(f"{url}/health") as answer:
+                if json.load(answer)["health"] == "true":
+                    return
+        except OSError:
             time.sleep(0.05)
     raise RuntimeError("etcd did not start")
 

@@ -1,58 +1,15 @@
-"""The stores here keep the contract of the primitives."""
+"""The store in memory keeps the contract of the primitives."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import AsyncGenerator, Iterator
-from uuid import uuid4
-
 import pytest
 
-from examples.etcd_backend import EtcdStore, etcd_server
 from rota.backend.cas import CasStore
-from rota.errors import OutcomeUnknown, StoreUnavailable
 from tests.cas.memory import MemoryStore
-from tests.cas.primitives import Primitives, put
-
-needs_etcd = pytest.mark.skipif(
-    shutil.which("etcd") is None, reason="etcd is not installed (Debian: apt install etcd-server)"
-)
+from tests.cas.primitives import Primitives
 
 
 class TestMemoryStore(Primitives):
     @pytest.fixture
     def store(self) -> CasStore:
         return MemoryStore()
-
-
-@pytest.fixture(scope="module")
-def etcd_url() -> Iterator[str]:
-    with etcd_server() as url:
-        yield url
-
-
-@needs_etcd
-class TestEtcdStore(Primitives):
-    @pytest.fixture
-    async def store(self, etcd_url: str) -> AsyncGenerator[CasStore]:
-        store = EtcdStore(etcd_url, prefix=f"{uuid4()}/")
-        await store.open()
-        yield store
-        await store.close()
-
-
-@needs_etcd
-async def test_an_etcd_that_is_gone_is_unavailable_and_a_lost_answer_unknown() -> None:
-    with etcd_server() as url:
-        store = EtcdStore(url)
-        await store.open()
-        await put(store, a=b"1")
-    try:
-        with pytest.raises((StoreUnavailable, OutcomeUnknown)):  # the connection that was open: it may have been sent
-            await put(store, a=b"2")
-        with pytest.raises(StoreUnavailable):
-            await put(store, a=b"3")
-        with pytest.raises(StoreUnavailable):
-            await store.get(["k/a"])
-    finally:
-        await store.close()

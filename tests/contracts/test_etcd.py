@@ -16,9 +16,8 @@ from examples.etcd_backend import EtcdBackend, etcd_server
 from rota.clock import Clock
 from rota_contracts import BackendHarness, Harness, SchedulerContract
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("etcd") is None, reason="etcd is not installed (Debian: apt install etcd-server)"
-)
+if shutil.which("etcd") is None:
+    pytest.skip("etcd is not installed (Debian: apt install etcd-server)", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
