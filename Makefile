@@ -3,13 +3,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+MINUTES ?= 60
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 # The fourth APScheduler shares its import name with the third, so it lives in a folder of its own.
 APSCHEDULER4 := $(VENV)/apscheduler4
 
-.PHONY: help demo test check format docs bench clean
+.PHONY: help demo test check format docs bench faults soak clean
 
 help:
 	@echo "make demo    watch example jobs on accelerated time, no server needed"
@@ -18,6 +19,8 @@ help:
 	@echo "make format  let ruff format and fix what it can"
 	@echo "make docs    make the reference pages that come from the code"
 	@echo "make bench   measure against the peers"
+	@echo "make faults  kill, stop and cut off real nodes and servers, about 10 minutes"
+	@echo "make soak    the same for longer: make soak MINUTES=60"
 	@echo "make clean   remove environments and caches"
 
 demo: $(VENV)/.demo
@@ -42,6 +45,12 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	@ROTA_BENCH_APSCHEDULER4=$(APSCHEDULER4) $(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
+
+faults: $(VENV)/.dev
+	@$(BIN)/python -m tests.faults $(FAULTS_ARGS)
+
+soak: $(VENV)/.dev
+	@$(BIN)/python -m tests.faults --minutes $(MINUTES) $(FAULTS_ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist

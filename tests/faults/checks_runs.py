@@ -59,9 +59,14 @@ def _phantom_successes(evidence: Evidence) -> Iterator[str]:
         body = None if last is None else bodies.get((run.run_id, last.fencing_token))
         if body is None or body.how not in ("returned", "stopped"):
             yield f"run {run.run_id} of {run.job_id} SUCCEEDED, but no handler with its token returned"
-        elif last is not None and last.ended_at is not None and body.end_wall is not None:
-            if last.ended_at.timestamp() < body.end_wall - _SLACK.total_seconds():
-                yield f"run {run.run_id} of {run.job_id} SUCCEEDED before its handler returned"
+        elif last is not None and _ended_before(last, body):
+            yield f"run {run.run_id} of {run.job_id} SUCCEEDED before its handler returned"
+
+
+def _ended_before(attempt: Attempt, body: Body) -> bool:
+    if attempt.ended_at is None or body.end_wall is None:
+        return False
+    return attempt.ended_at.timestamp() < body.end_wall - _SLACK.total_seconds()
 
 
 def s4(evidence: Evidence) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attrs import define
 
+from tests.faults.jobs import LONG
 from tests.faults.journal import Journal, read
 
 _ROOT = Path(__file__).parents[2]
@@ -68,6 +69,12 @@ class Cluster:
                 return
             await asyncio.sleep(0.1)
         raise RuntimeError(f"a node did not start: {(self.folder / 'log').read_text()[-500:]}")
+
+    def long_bodies(self, younger_than: float) -> list[int]:
+        """Processes in which a body longer than a lease has just begun, the latest first."""
+        since = time.monotonic() - younger_than
+        begun = [each for each in read(self.folder / "journal") if each.kind == "begin" and each.at > since]
+        return [each.pid for each in reversed(begun) if each.data["job"] in LONG]
 
     @property
     def alive(self) -> list[NodeProcess]:

@@ -11,8 +11,9 @@ from uuid import UUID
 from rota import Event
 from rota.backend import Fact
 
-_TABLE = """CREATE TABLE IF NOT EXISTS event (position INTEGER PRIMARY KEY AUTOINCREMENT, source_module TEXT, event_type TEXT,
-    scope_id TEXT, data BLOB, subject TEXT, event_id TEXT, occurred_at TEXT, caused_by TEXT, depth INTEGER)"""
+_TABLE = """CREATE TABLE IF NOT EXISTS event (position INTEGER PRIMARY KEY AUTOINCREMENT, source_module TEXT,
+    event_type TEXT, scope_id TEXT, data BLOB, subject TEXT, event_id TEXT, occurred_at TEXT, caused_by TEXT,
+    depth INTEGER)"""
 _INSERT = "INSERT INTO event VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PAGE = "SELECT * FROM event WHERE position > ? ORDER BY position LIMIT ?"
 

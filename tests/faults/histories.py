@@ -69,7 +69,8 @@ def run(
 def tick(number: int, second: int, **more: Any) -> JobRun:
     begin = second + 0.1
     done = attempt(1, begin, begin + 0.1, token=number)
-    return run(number, done, key=TICKS, queued=second + 0.05, cause=Cause.CRON, due=at(second), **more)
+    values: dict[str, Any] = {"due": at(second), "cause": Cause.CRON} | more
+    return run(number, done, key=TICKS, queued=second + 0.05, **values)
 
 
 def body(
@@ -109,7 +110,7 @@ def registered(key: JobKey = KEY) -> Event:
 
 
 def call(number: int, **more: Any) -> Call:
-    values = {"outcome": "ok", "run_id": run_id(number), "key": KEY} | more
+    values: dict[str, Any] = {"outcome": "ok", "run_id": run_id(number), "key": KEY} | more
     return Call(label=f"call-{number}", **values)
 
 
@@ -127,7 +128,8 @@ def good(**changes: Any) -> Evidence:
             *[line for each in ticks for line in _tick_body(each)],
         ],
         "events": [
-            registered(), registered(TICKS), event("JobTriggered", 1), event("JobFailed", 1), event("JobTriggered", 1, 2),
+            registered(), registered(TICKS),
+            event("JobTriggered", 1), event("JobFailed", 1), event("JobTriggered", 1, 2),
             event("JobSucceeded", 1, 2), event("JobTriggered", 2), event("JobSucceeded", 2),
             *[event(kind, each.run_id.int, 1, TICKS) for each in ticks for kind in ("JobTriggered", "JobSucceeded")],
         ],

@@ -6,10 +6,11 @@ import asyncio
 import fcntl
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from rota import (
     Cron,
@@ -32,6 +33,7 @@ LEASE = timedelta(seconds=2)
 OTHER_SCOPE = "other"
 ORDERED = ("shop", "Ordered")
 SLOW, BLOCKING = 3.0, 2.6  # longer than the lease
+LONG = ("slow", "blocking", "single")
 
 _MANY = RetryPolicy(max_attempts=30, backoff=(timedelta(milliseconds=200),), jitter=0.1)
 _TWO = RetryPolicy(max_attempts=2, backoff=(timedelta(milliseconds=300),), jitter=0.0)
@@ -113,7 +115,7 @@ class Ledger:
             return runs
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Generator[None]:
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -128,10 +130,10 @@ class Bodies:
         self._points = points
 
     @contextmanager
-    def told(self, ctx: JobContext, payload: bytes) -> Iterator[None]:
+    def told(self, ctx: JobContext, payload: bytes) -> Generator[None]:
         """Journal the beginning, and how it ended."""
         self._points.reach("handler", "before")
-        about = {"run": str(ctx.run_id), "attempt": ctx.attempt, "token": ctx.fencing_token}
+        about: dict[str, Any] = {"run": str(ctx.run_id), "attempt": ctx.attempt, "token": ctx.fencing_token}
         self._journal.say("begin", **about, job=ctx.job_id, scope=ctx.scope_id, label=payload.decode())
         how = "returned"
         try:

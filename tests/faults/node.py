@@ -1,4 +1,4 @@
-"""A node as a process: `python -m tests.faults.node FOLDER URL`. It works until a signal, and dies where it is told to."""
+"""A node as a process: `python -m tests.faults.node FOLDER URL` works until a signal, and dies where it is told to."""
 
 from __future__ import annotations
 

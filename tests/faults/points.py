@@ -134,4 +134,4 @@ def _arm_transactions(points: Points) -> None:
 
         return original(thread, watched, *args, **options)
 
-    StoreThread.write = write  # type: ignore[method-assign]  # pyright: ignore[reportAttributeAccessIssue]
+    setattr(StoreThread, original.__name__, write)

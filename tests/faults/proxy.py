@@ -22,6 +22,8 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._lines: set[_Line] = set()
         self.mode = Mode.PASS
+        self.is_open = asyncio.Event()
+        self.is_open.set()
         self.port = 0
         self.swallowed = 0
 
@@ -33,6 +35,13 @@ class Proxy:
         if self._server is not None:
             self._server.close()
         self.reset()
+
+    def turn(self, mode: Mode) -> None:
+        self.mode = mode
+        if mode is Mode.BLACK_HOLE:
+            self.is_open.clear()
+        else:
+            self.is_open.set()
 
     def reset(self) -> int:
         """Cut every line at once, as a reset does; how many there were."""
@@ -72,8 +81,7 @@ class _Line:
         self._far.transport.abort()
 
     async def _passes(self) -> None:
-        while self._proxy.mode is Mode.BLACK_HOLE:
-            await asyncio.sleep(0.05)
+        await self._proxy.is_open.wait()
 
     async def there(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65536):

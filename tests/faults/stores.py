@@ -101,7 +101,8 @@ class PostgresStore:
         """End every session of the nodes, as an administrator would."""
         rows = await self._run(
             self.url,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()",
         )
         return len(rows)
 
