@@ -114,6 +114,14 @@ async def test_an_exchange_reads_no_finished_run_however_many_there_are(backend:
         assert not any(read[table].seq_scan for read in (claiming, settling) if table in read), table
 
 
+async def test_a_claim_finds_its_lanes_one_by_one_on_tables_never_analysed(backend: PostgresBackend) -> None:
+    names = [f"job {number}" for number in range(120)]
+    await register(backend, *names)
+    await asyncio.gather(*(trigger(backend, name) for name in names))
+    read = await _read_by_an_exchange()
+    assert read["lane"].rows < 10 * 10, "ten lanes are claimed; the other ready ones are not looked at for each"
+
+
 @frozen
 class _Read:
     seq_scan: int

@@ -228,8 +228,7 @@ BEGIN
     WITH c AS MATERIALIZED (
         SELECT h.* FROM unnest(p_picked) p(id)
         CROSS JOIN LATERAL (
-            SELECT id, seq, run_id, definition FROM lane
-            WHERE lane.id = p.id AND NOT leased AND is_open AND place = p_band AND ready_at <= p_at OFFSET 0) l
+            SELECT * FROM lane WHERE lane.id = p.id OFFSET 0) l  -- by its key alone: not by all that is ready in the band
         CROSS JOIN LATERAL (
             SELECT * FROM run r WHERE r.run_id = l.run_id
             UNION ALL
@@ -239,8 +238,9 @@ BEGIN
             (SELECT * FROM run r WHERE l.run_id IS NULL AND r.lane = l.id AND r.start_at <= p_at ORDER BY r.seq LIMIT 1)
             ORDER BY seq LIMIT 1
         ) h
-        WHERE h.definition = l.definition OR (SELECT d.handler FROM definition d WHERE d.id = h.definition)
-            = (SELECT handler FROM band WHERE id = p_band)
+        WHERE NOT l.leased AND l.is_open AND l.place = p_band AND l.ready_at <= p_at AND (
+            h.definition = l.definition OR (SELECT d.handler FROM definition d WHERE d.id = h.definition)
+            = (SELECT handler FROM band WHERE id = p_band))
     ), u AS (
         UPDATE lane SET
             token = lane.token + 1, attempt = lane.attempt + 1, leased = true, place = 0, ready_at = p_at + p_lease,

@@ -177,7 +177,8 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET timezone = ''UTC''', f.signature);
         IF f.is_batch THEN
             EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', f.signature);
-            FOREACH v_setting IN ARRAY ARRAY['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'jit'] LOOP
+            FOREACH v_setting IN ARRAY ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'enable_hashjoin',
+                'enable_mergejoin', 'jit'] LOOP
                 EXECUTE format('ALTER FUNCTION %s SET %s = off', f.signature, v_setting);
             END LOOP;
         END IF;
