@@ -37,7 +37,7 @@ class PostgresServer:
         self.port = _free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._as: dict[str, Any] = {"cwd": "/"}
         if os.geteuid() == 0:
             os.chown(self.folder, _NOBODY, _NOBODY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -38,7 +38,7 @@ class _Undo(Exception):
 
 
 @asynccontextmanager
-async def _asyncpg_transaction() -> AsyncIterator[Any]:
+async def _asyncpg_transaction() -> AsyncGenerator[Any]:
     connection = await asyncpg.connect(postgres_url())
     try:
         async with connection.transaction():
@@ -48,7 +48,7 @@ async def _asyncpg_transaction() -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _psycopg_transaction() -> AsyncIterator[Any]:
+async def _psycopg_transaction() -> AsyncGenerator[Any]:
     connection = await psycopg.AsyncConnection.connect(postgres_url())
     try:
         async with connection.transaction():

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
+from rota.backend import Fact
 from rota.codec import from_dict, to_dict
 from rota.definition import JobDefinition
 from rota.event import Event
@@ -27,7 +28,7 @@ def definition_text(definition: JobDefinition) -> str:
 
 def event_text(event: Event) -> str:
     """An event as a run keeps it."""
-    plain = event.as_event() if hasattr(event, "as_event") else event
+    plain = event.as_event() if isinstance(event, Fact) else event
     return json.dumps(to_dict(plain, Event))
 
 

@@ -97,7 +97,7 @@ class Listener:
 
     async def _run(self) -> None:
         failures = 0
-        while True:
+        while self._task is not None:
             try:
                 await self._listen()
             except (RotaError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
@@ -119,7 +119,8 @@ class Listener:
             self._wake()  # what was announced while nobody listened
             while True:
                 try:
-                    await asyncio.wait_for(self._broken.wait(), _PULSE)
+                    async with asyncio.timeout(_PULSE):  # wait_for may swallow a cancellation that comes with the end
+                        await self._broken.wait()
                 except TimeoutError:
                     await connection.fetch("SELECT 1", timeout=_ANSWERS_WITHIN)  # half-open connections show here
                 else:
