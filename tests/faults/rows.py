@@ -15,7 +15,7 @@ from tests.faults.stores import PostgresStore, SqliteStore
 _PAST_THE_LEASE = (3.2, 4.8)  # a second body has begun by then, and not ended
 _ENOUGH = 12.0  # seconds in which an armed node reaches its point
 _ALONE = ("fire.inside.coalesced", "relay.before.done")  # reached only where nobody else does the work
-_COMMON = ("claim.before", "claim.inside.work", "claim.after.work", "handler.before", "handler.inside")
+_COMMON = ("claim.before", "claim.inside.work", "claim.after.work", "handler.before", "handler.inside", NAMED[11])
 
 
 def _any_node(scene: Scene) -> NodeProcess:
@@ -69,14 +69,20 @@ async def crash_points(scene: Scene) -> None:
     for point in points:
         if scene.is_short and time.monotonic() > until:
             return
-        await _crash_at(scene, point)
+        await _crash_at(scene, point, scene.rng.randint(1, 3) if point in _COMMON else 1)
 
 
-async def _crash_at(scene: Scene, point: str) -> None:
+async def crash_while_dead_lettering(scene: Scene) -> None:
+    """Where a death is two transactions, the second one of these is the second step of the first."""
+    until = time.monotonic() + scene.seconds
+    while time.monotonic() < until:
+        await _crash_at(scene, NAMED[11], 2)
+
+
+async def _crash_at(scene: Scene, point: str, nth: int = 1) -> None:
     if point in _ALONE:
         await asyncio.gather(*[scene.cluster.kill(node) for node in scene.cluster.alive])
         await asyncio.sleep(2.5)
-    nth = scene.rng.randint(1, 3) if point in _COMMON else 1
     node = await scene.cluster.start(point=point, nth=nth, wait=False)
     if point.startswith("hand_back"):
         await asyncio.sleep(2.5)
@@ -257,6 +263,7 @@ FAULTS = [
     Fault("server's disk full", server_disk_full, ("postgres",), excuses_overlap=True),
     Fault("clocks of nodes wrong by minutes", clocks, ("postgres",), skews=(-300.0, 0.0, 300.0)),
 ]
+DEAD_LETTERS = Fault("crash while dead-lettering", crash_while_dead_lettering, nodes=1)  # part of the crash points
 QUICK = (
     "kill -9 at random",
     "crash points",
