@@ -27,7 +27,7 @@ log = logging.getLogger("rota")
 R = TypeVar("R")
 
 _SCHEMA = b"1"
-_PAGE = 100
+PAGE = 100
 _TRIES = 60
 _WAIT = wait_random_exponential(multiplier=0.001, max=0.1)  # between two tries at a job that others change too
 _WATCH_AGAIN = wait_random_exponential(multiplier=0.1, max=5)
@@ -153,15 +153,17 @@ class Base(Backend):
 
     # --- reading ---
 
-    async def _all(self, prefix: str, after: str = "", page: int = _PAGE) -> AsyncGenerator[Versioned]:
-        """Everything under a prefix, page by page."""
+    async def _all(
+        self, prefix: str, after: str = "", first: list[Versioned] | None = None
+    ) -> AsyncGenerator[Versioned]:
+        """Everything under a prefix, page by page; the first page may have been read already."""
+        found = await self.store.scan(prefix, after, PAGE) if first is None else first
         while True:
-            found = await self.store.scan(prefix, after, page)
             for each in found:
                 yield each
-            if len(found) < page:
+            if len(found) < PAGE:
                 return
-            after = found[-1].key
+            found = await self.store.scan(prefix, found[-1].key, PAGE)
 
     async def _lanes(self, wanted: list[JobKey]) -> dict[JobKey, Lane]:
         found: list[Lane] = [load(each.value, Lane) for each in (await self._get(map(keys.lane, wanted))).values()]
@@ -171,8 +173,8 @@ class Base(Backend):
         """Any number of keys."""
         left, found = list(wanted), dict[str, Versioned]()
         while left:
-            found.update(await self.store.get(left[:_PAGE]))
-            del left[:_PAGE]
+            found.update(await self.store.get(left[:PAGE]))
+            del left[:PAGE]
         return found
 
     async def _find(self, run_id: UUID, scope_id: str) -> Run | None:

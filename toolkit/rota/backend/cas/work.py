@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -9,11 +10,11 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend.cas import keys
-from rota.backend.cas.base import Base
+from rota.backend.cas.base import PAGE, Base
 from rota.backend.cas.leases import as_claim, end_attempt, hand_over, take_back
 from rota.backend.cas.records import Held, Holding, Place, Run, dump, load
 from rota.backend.cas.step import Step
-from rota.backend.cas.store import Put
+from rota.backend.cas.store import Put, Versioned
 from rota.backend.types import (
     Claim,
     Claimed,
@@ -39,11 +40,13 @@ class Work(Base):
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         now = await self.now()
-        timed, next_at = await self._timed(now)
-        claims = await self._claimed_before(request) if request.number else []
+        # Three questions that do not depend on each other: a node asks them at every look, so it asks them at once.
+        (timed, next_at), claims, ready = await asyncio.gather(
+            self._timed(now), self._claimed_before(request), self._ready(request.limit)
+        )
         if not claims and request.limit > 0:
             starting = sorted((place for place in timed if not place.is_lease), key=_turn)
-            claims = await self._take(request, starting)
+            claims = await self._take(request, starting, ready)
         expired = await self._expired([place.key for place in timed if place.is_lease][:_EXPIRED_PAGE], now)
         ends = [claim.lease_until for claim in claims] + ([] if next_at is None else [next_at])
         return Claimed(now, claims, expired, min(ends, default=None))
@@ -57,16 +60,21 @@ class Work(Base):
             over.append(load(each.value, Place))
         return over, None
 
+    async def _ready(self, limit: int) -> list[Versioned]:
+        return await self.store.scan("ready/", "", PAGE) if limit > 0 else []
+
     async def _claimed_before(self, request: ClaimRequest) -> list[Claim]:
         """A repeat gives what the first call took and nothing new: its claims bear the number."""
+        if not request.number:
+            return []
         held = [load(each.value, Holding) async for each in self._all(_held_by(request.node_id))]
         return await self._as_claims([each.key for each in held if each.number == request.number], request.handlers)
 
-    async def _take(self, request: ClaimRequest, starting: list[Place]) -> list[Claim]:
+    async def _take(self, request: ClaimRequest, starting: list[Place], ready: list[Versioned]) -> list[Claim]:
         claims: list[Claim] = []
         left = None if request.queues is None else dict(request.queues)
         serves, seen = self._serves(request), set[JobKey]()
-        async for place in self._in_turn(starting):
+        async for place in self._in_turn(starting, ready):
             if place.key in seen or (left is not None and left.get(place.queue, 0) <= 0):
                 continue
             seen.add(place.key)
@@ -79,10 +87,10 @@ class Work(Base):
                     break
         return claims
 
-    async def _in_turn(self, starting: list[Place]) -> AsyncGenerator[Place]:
+    async def _in_turn(self, starting: list[Place], ready: list[Versioned]) -> AsyncGenerator[Place]:
         """Ready lanes and those whose time has come, by priority, then by who became ready first."""
         rest = list(reversed(starting))
-        async for each in self._all("ready/"):
+        async for each in self._all("ready/", first=ready):
             place: Place = load(each.value, Place)
             while rest and _turn(rest[-1]) < _turn(place):
                 yield rest.pop()
