@@ -34,13 +34,15 @@ def _options() -> argparse.Namespace:
 
 
 def _chosen(options: argparse.Namespace) -> list[tuple[Fault, str]]:
-    names = QUICK if options.quick and not options.only else [fault.name for fault in FAULTS]
+    everything = [fault.name for fault in FAULTS]
     stores = ["sqlite"] if options.broken else [options.store] if options.store else ["sqlite", "postgres"]
     return [
         (fault, store)
         for store in stores
         for fault in FAULTS
-        if fault.name in names and options.only in fault.name and (store in fault.stores or options.broken)
+        if fault.name in (QUICK[store] if options.quick and not options.only else everything)
+        and options.only in fault.name
+        and store in fault.stores
     ]
 
 
@@ -57,7 +59,7 @@ class Suite:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._seed = options.seed if options.seed is not None else Random().randrange(1_000_000)
-        self._seconds = options.seconds or (6.0 if options.quick else 10.0)
+        self._seconds = options.seconds or (5.0 if options.quick else 10.0)
         self._server: PostgresServer | None = None
         self.results: list[Result] = []
 

@@ -109,7 +109,7 @@ async def play(
         await _suffer(fault, scene, workload)
         reader = Reading(client, backend, events, evidence, folder)
         recovery = await _heal(scene, workload, reader)
-        strange = await store.strange()
+        strange = [*await store.strange(), *_tracebacks(folder / "log")]
         await asyncio.gather(*[cluster.leave(node) for node in cluster.alive])
         evidence.journal = list(read(folder / "journal"))
         return _result(fault, store, scene, recovery, [*strange, *violations(evidence)])
@@ -239,6 +239,12 @@ class Reading:
         """What has ended must not change any more (S6)."""
         for runs in (await self._histories()).values():
             self._evidence.later.update({run.run_id: run for run in runs})
+
+
+def _tracebacks(log: Path) -> list[str]:
+    """Faults are ridden out or told in a line: a traceback is something nobody thought of."""
+    last = [block.strip().splitlines()[-1] for block in log.read_text().split("Traceback (most recent")[1:]]
+    return [f"S19: a node logged a traceback, the log ends with: {each}" for each in dict.fromkeys(last)]
 
 
 def _result(fault: Fault, store: Store, scene: Scene, recovery: float, wrong: list[str]) -> Result:
