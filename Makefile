@@ -10,11 +10,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 # The fourth APScheduler shares its import name with the third, so it lives in a folder of its own.
 APSCHEDULER4 := $(VENV)/apscheduler4
 
-.PHONY: help demo test check format docs bench faults soak clean
+.PHONY: help demo test conformance check format docs bench faults soak clean
 
 help:
 	@echo "make demo    watch example jobs on accelerated time, no server needed"
 	@echo "make test    run the tests"
+	@echo "make conformance  every backend against the whole contract, also over a lying line; about 15 minutes"
 	@echo "make check   ruff, mypy, basedpyright, import-linter"
 	@echo "make format  let ruff format and fix what it can"
 	@echo "make docs    make the reference pages that come from the code"
@@ -28,6 +29,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+conformance: $(VENV)/.dev
+	@ROTA_CONFORMANCE=1 $(BIN)/python -m pytest -n 2 tests/contracts $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet

@@ -1,4 +1,4 @@
-"""The SQLite backend keeps the contract: as it is, to the second with a connection per node, and over a line that lies.
+"""The SQLite backend keeps the contract; `test_sqlite_further.py` has more ways to open it.
 
 The clauses are about what is kept, not about power cuts, so no fsync is waited for here (`synchronous="OFF"`).
 """
@@ -31,19 +31,3 @@ class TestSqlite(SchedulerContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
         return harness_on(tmp_path)
-
-
-class TestSqliteToTheSecond(SchedulerContract):
-    backend = "sqlite, to the second, a connection for each node"
-
-    @pytest.fixture
-    def harness(self, tmp_path: Path) -> Harness:
-        return harness_on(tmp_path, precision=Precision.SECOND, separate=True)
-
-
-class TestSqliteOverALyingLine(SchedulerContract):
-    backend = "sqlite, over a lying line"
-
-    @pytest.fixture
-    def harness(self, tmp_path: Path) -> Harness:
-        return harness_on(tmp_path, lies=20260302)
