@@ -1,5 +1,6 @@
 -- The tables. Run with search_path set to the schema of the store; see docs/how-to/postgres.md for what each one holds.
--- Times are the store's; text that comes from people is compared byte by byte (ID-1).
+-- Times are the store's; text that comes from people is compared byte by byte (ID-1). Tables that empty and fill all day
+-- are vacuumed early, and never cut short: that takes a lock which holds everybody up.
 
 CREATE TABLE store (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -83,7 +84,8 @@ CREATE TABLE lane (
     stop text,
     error text,
     earlier jsonb
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
 CREATE INDEX lane_place ON lane (place, ready_at) WHERE ready_at IS NOT NULL;
 
 -- Unfinished runs only: inserted and deleted, never updated.
@@ -104,7 +106,8 @@ CREATE TABLE run (
     event_id text,
     event text,
     payload bytea
-) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
 CREATE INDEX run_waiting ON run (lane, seq) WHERE start_at IS NULL;
 CREATE INDEX run_delayed ON run (lane, start_at) WHERE start_at IS NOT NULL;
 
@@ -162,7 +165,7 @@ CREATE TABLE arrival (
     start_at timestamptz,
     cause text NOT NULL,
     payload bytea
-);
+) WITH (vacuum_truncate = off);
 CREATE INDEX arrival_lane ON arrival (lane, id);
 
 -- What is to be told; a job's facts are numbered under the lock of its lane (HIST-3).
@@ -182,7 +185,8 @@ CREATE TABLE outbox (
     kind text NOT NULL,
     cause text,
     error text
-) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
 CREATE TABLE set_aside (LIKE outbox, why text NOT NULL, PRIMARY KEY (seq));
 
 CREATE TABLE decision (
@@ -204,7 +208,7 @@ CREATE TABLE held_key (
     holder uuid NOT NULL,
     until timestamptz NOT NULL,
     PRIMARY KEY (kind, lane, name)
-);
+) WITH (vacuum_truncate = off);
 CREATE INDEX held_key_until ON held_key (until);
 
 CREATE TABLE node (
