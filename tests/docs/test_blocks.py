@@ -66,8 +66,9 @@ def commands() -> list[str]:
     return list(found)
 
 
-# The whole pack and the whole demo have tests of their own: here it is enough that the words are right.
-_SHORTER = {"contract": ["--collect-only", "-q"], "demo": ["--seconds", "0"]}
+# The whole pack, the whole demo, nodes and migrations have tests of their own: here it is enough that the words are
+# right.
+_SHORTER = {"contract": ["--collect-only", "-q"], "demo": ["--seconds", "0"], "run": ["--help"], "db": ["--help"]}
 
 
 @pytest.mark.parametrize("command", commands())
