@@ -33,7 +33,7 @@ LEASE = timedelta(seconds=2)
 OTHER_SCOPE = "other"
 ORDERED = ("shop", "Ordered")
 SLOW, BLOCKING = 3.0, 2.6  # longer than the lease
-LONG = ("slow", "blocking", "single")
+LONG = ("slow", "blocking")  # and tried again when their node is gone
 
 _MANY = RetryPolicy(max_attempts=30, backoff=(timedelta(milliseconds=200),), jitter=0.1)
 _TWO = RetryPolicy(max_attempts=2, backoff=(timedelta(milliseconds=300),), jitter=0.0)

@@ -18,7 +18,7 @@ from tests.faults.rows import DEAD_LETTERS, FAULTS
 from tests.faults.scene import Fault, play
 from tests.faults.stores import SqliteStore
 
-_SECONDS = 6.0
+_SECONDS = 10.0  # as in make faults
 # The fault under which a rule's absence shows; the others would show it too, later.
 FEARS = {
     "unfenced": "SIGSTOP past the lease",

@@ -12,7 +12,7 @@ from tests.faults.proxy import Mode
 from tests.faults.scene import Fault, Scene
 from tests.faults.stores import PostgresStore, SqliteStore
 
-_PAST_THE_LEASE = (3.2, 4.8)  # a second body has begun by then, and not ended
+_PAST_THE_LEASE = (3.1, 4.0)  # a second body has begun by then, and not ended
 _ENOUGH = 12.0  # seconds in which an armed node reaches its point
 _ALONE = ("fire.inside.coalesced", "relay.before.done")  # reached only where nobody else does the work
 _COMMON = ("claim.before", "claim.inside.work", "claim.after.work", "handler.before", "handler.inside", NAMED[11])

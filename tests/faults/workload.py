@@ -20,7 +20,7 @@ _STORE_AWAY = (StoreUnavailable, OutcomeUnknown)
 # Seconds between two triggers of a job, on average: none is triggered faster than it can run.
 _PACE = {
     "plain": 0.25, "keyed": 0.5, "delayed": 0.7, "ledger": 0.6, "flaky": 1.5, "poison": 1.2, "single": 5.0,
-    "slow": 4.5, "blocking": 4.5, "late": 2.0, "other": 0.8, "event": 0.4, "passing": 3.0,
+    "slow": 3.6, "blocking": 3.6, "late": 2.0, "other": 0.8, "event": 0.4, "passing": 3.0,
 }  # fmt: skip
 
 
