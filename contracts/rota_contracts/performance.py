@@ -13,7 +13,7 @@ from rota_contracts.clause import Clause
 from rota_contracts.harness import Harness
 from rota_contracts.scene import Scene
 
-_PATIENCE = 60.0  # real seconds for a clause on virtual time; without it advance really waits
+_PATIENCE = 180.0  # real seconds for a clause on virtual time, on a busy machine; without it advance really waits
 _LONG_PATIENCE = 1800.0
 _TO_WIND_UP = 2.0  # real seconds for threads and asyncio tasks to be gone
 
