@@ -90,14 +90,23 @@ def in_a_terminal(command: list[str]) -> tuple[int, str]:
     return process.wait(60), output.decode()
 
 
+def _listen_to_ctrl_c() -> None:
+    """A shell's background job, as the tests may be, ignores Ctrl-C, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_it_cleanly() -> None:
-    process = subprocess.Popen(
-        [ROTA, "demo", "--plain", "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    process.stdout.readline()  # it is under way
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    command = [ROTA, "demo", "--plain", "--seconds", "600"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_listen_to_ctrl_c
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is under way
+        process.send_signal(signal.SIGINT)
+        try:
+            output, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 0
     assert output.decode().splitlines()[-1] == "stopped"
     assert errors == b""
