@@ -96,7 +96,7 @@ def _listen_to_ctrl_c() -> None:
 
 
 def test_ctrl_c_ends_it_cleanly() -> None:
-    command = [ROTA, "demo", "--plain", "--seconds", "600"]
+    command = [str(ROTA), "demo", "--plain", "--seconds", "600"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_listen_to_ctrl_c
     ) as process:

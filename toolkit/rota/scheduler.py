@@ -411,6 +411,8 @@ class Scheduler:
     async def _notify(self, *events: Event) -> list[UUID]:
         """The same for events as they are: those the sweep delivers were not written by whoever runs here."""
         self._open()
+        if not self._backend.wants_events:
+            return []
         refs = [
             EventRef(event, self._options.event_memory, self._options.lane_limit, self._options.max_depth)
             for event in events

@@ -67,6 +67,10 @@ class Store(Backend):
         for wake in self._wakes:
             wake()
 
+    @property
+    def wants_events(self) -> bool:
+        return bool(self._subscriptions)
+
     async def tell_facts(self) -> None:
         self._tells_facts = True
 

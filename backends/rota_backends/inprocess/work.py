@@ -145,7 +145,7 @@ class Work(Store):
         if lane is None:
             return False
         run = lane.head
-        if run is None or not lane.leased or lane.token != new.token or run.run_id != new.run_id:
+        if run is None or not lane.leased or lane.token != new.token:
             return lane.settled == (new.token, new.node_id)
         assert run.started_at is not None
         assert lane.lease_until is not None

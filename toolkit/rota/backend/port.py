@@ -97,6 +97,11 @@ class Backend(ABC):
         Before it, only DEAD_LETTERED facts are recorded: they are always told to the `Notifier` (RETRY-5).
         """
 
+    @property
+    def wants_events(self) -> bool:
+        """False only where it is certain, without asking the store, that no stored job waits for any event."""
+        return True
+
     # --- jobs ---
 
     @abstractmethod
