@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Iterable
@@ -12,6 +13,8 @@ from typing import Any
 from rota_contracts.clause import Clause
 from rota_contracts.harness import Harness
 from rota_contracts.scene import Scene
+
+log = logging.getLogger("rota.contracts")
 
 _PATIENCE = 180.0  # real seconds for a clause on virtual time, on a busy machine; without it advance really waits
 _LONG_PATIENCE = 1800.0
@@ -31,7 +34,17 @@ def perform(clause: Clause, family: type, harness: Harness) -> None:
         _check_threads(before)
 
 
+def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What asyncio has to say of a future nobody looked at, without its traceback.
+
+    It is said when the garbage is collected, which may be in the middle of anything. Formatting a traceback parses
+    source, and CPython 3.11 breaks when that happens inside another parse: a SystemError in an innocent test.
+    """
+    log.error("%s %r", context.get("message"), context.get("exception"))
+
+
 async def _perform(clause: Clause, family: Any, harness: Harness) -> None:
+    asyncio.get_running_loop().set_exception_handler(_note)
     if begin := getattr(harness, "begin", None):
         begin(clause.id)
     scene = Scene(harness, clause.uses)
