@@ -15,7 +15,7 @@ APSCHEDULER4 := $(VENV)/apscheduler4
 help:
 	@echo "make demo    watch example jobs on accelerated time, no server needed"
 	@echo "make test    run the tests"
-	@echo "make conformance  every backend against the whole contract, also over a lying line; about 15 minutes"
+	@echo "make conformance  every backend against the whole contract, also over a lying line; long"
 	@echo "make check   ruff, mypy, basedpyright, import-linter"
 	@echo "make format  let ruff format and fix what it can"
 	@echo "make docs    make the reference pages that come from the code"

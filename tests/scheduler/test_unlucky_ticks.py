@@ -11,8 +11,10 @@ import pytest
 
 from rota import Cron, JobContext, JobDefinition, Scheduler, VirtualClock
 from rota.backend import Backend, JobKey, Standing
+from rota.backend.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.sqlite import SqliteBackend
+from tests.cas.memory import MemoryStore, Shelf
 from tests.scheduler.real import registry
 
 EVERY_MINUTE = JobDefinition("tick", "tick", Cron("* * * * *"))
@@ -33,6 +35,8 @@ def _after_reading(backend: Backend, then: Callable[[], Awaitable[None]]) -> Non
 
 
 def _backend(kind: str, clock: VirtualClock, folder: Path) -> Backend:
+    if kind == "cas":
+        return CasBackend(MemoryStore(Shelf()), clock=clock)
     return InProcessBackend(clock=clock) if kind == "in-process" else SqliteBackend(folder / "jobs.db", clock=clock)
 
 
@@ -49,7 +53,7 @@ async def _pause_and_resume(scheduler: Scheduler) -> None:
     await scheduler.resume("tick")
 
 
-@pytest.mark.parametrize("kind", ["in-process", "sqlite"])
+@pytest.mark.parametrize("kind", ["in-process", "sqlite", "cas"])
 @pytest.mark.parametrize("change", [_replace, _replace_trigger, _pause_and_resume])
 async def test_a_tick_that_comes_between_is_decided_once(kind: str, change: Change, tmp_path: Path) -> None:
     clock = VirtualClock(datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC))
@@ -68,7 +72,7 @@ async def test_a_tick_that_comes_between_is_decided_once(kind: str, change: Chan
         assert await backend.decisions(JobKey("default", "tick")) == []
 
 
-@pytest.mark.parametrize("kind", ["in-process", "sqlite"])
+@pytest.mark.parametrize("kind", ["in-process", "sqlite", "cas"])
 async def test_a_paused_tick_that_comes_before_the_resumption_is_recorded_once(kind: str, tmp_path: Path) -> None:
     clock = VirtualClock(datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC))
     backend = _backend(kind, clock, tmp_path)

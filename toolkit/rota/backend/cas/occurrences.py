@@ -60,6 +60,7 @@ class Occurrences(Base):
             step.remember(*firing.decisions)
             result = FireResult.DECIDED if firing.run_id is None else _fire_run(step, firing, firing.run_id)
             lane.decided, lane.next_due = firing.decided, firing.next_due
+            lane.revision += 1  # whoever read the job before must not write back its old next_due (CRON-4)
             return result
 
         return await self._change(firing.key, change)
