@@ -7,6 +7,7 @@ import pytest
 
 from rota import backends_by_url
 from rota.backends_by_url import known_schemes, open_backend
+from rota.clock import VirtualClock
 from rota.errors import MissingExtra, ScheduleError
 from rota.registry import HandlerRegistry
 from rota.scheduler import Scheduler
@@ -94,3 +95,9 @@ def test_what_is_no_backend_is_refused(installed: dict[str, str]) -> None:
 def test_what_is_no_url_is_refused(url: Any) -> None:
     with pytest.raises(ScheduleError, match="backend"):
         open_backend(url)
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:jobs.db", "postgresql://host/database"])
+def test_a_backend_by_url_takes_another_clock(url: str) -> None:
+    clock = VirtualClock()
+    assert open_backend(url, clock=clock).clock is clock

@@ -1,7 +1,8 @@
 """Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and whatever else is installed (CAP-1).
 
 A distribution offers a backend as an entry point of the group `rota.backends`: the name is the scheme, the object a
-`Backend` class. Its class method `from_url(url)` makes one; a class without it is made without arguments.
+`Backend` class. Its class method `from_url(url)` makes one, on another clock with `clock=…`; a class without that method
+is made by its constructor.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from rota.backend.port import Backend
+from rota.clock import Clock
 from rota.errors import MissingExtra, ScheduleError
 
 GROUP = "rota.backends"
 _EXTRAS = {"postgres": "postgres", "postgresql": "postgres", "nats": "nats"}
 
 
-def open_backend(url: str) -> Backend:
-    """Make (not yet open) the backend that a URL stands for. The URL may hold a password: no error shows it (OPS-3)."""
+def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
+    """Make (not yet open) the backend that a URL stands for, on its own clock or on the one given (TIME-1).
+
+    The URL may hold a password: no error shows it (OPS-3).
+    """
     if not isinstance(url, str) or ":" not in url:
         raise ScheduleError("backend", f"must be a URL such as memory: (known schemes: {', '.join(known_schemes())})")
     scheme, _, rest = url.partition(":")
     make = _loaded(scheme.lower())
+    options = {} if clock is None else {"clock": clock}
     if hasattr(make, "from_url"):
-        return _checked(scheme, make.from_url(url))
+        return _checked(scheme, make.from_url(url, **options))
     if rest:
         raise ScheduleError("backend", f"{scheme}: takes nothing after the colon")
-    return _checked(scheme, make())
+    return _checked(scheme, make(**options))
 
 
 def known_schemes() -> list[str]:

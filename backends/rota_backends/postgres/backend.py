@@ -106,11 +106,11 @@ class PostgresBackend(Backend):
         self._opening = asyncio.Lock()
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def from_url(cls, url: str, *, clock: Clock | None = None) -> Self:
         """`postgresql://user@host/database?schema=jobs`; besides the driver's own parameters: schema, pool_size,
         precision, pooler, migrate."""
         dsn, options = _split(url)
-        return cls(dsn, **options)
+        return cls(dsn, clock=clock, **options)
 
     def __repr__(self) -> str:
         return f"PostgresBackend(schema={self._schema!r})"

@@ -75,7 +75,7 @@ class SqliteBackend(Backend):
         self._opened = 0
 
     @classmethod
-    def from_url(cls, url: str) -> SqliteBackend:
+    def from_url(cls, url: str, *, clock: Clock | None = None) -> SqliteBackend:
         """`sqlite:jobs.db`, `sqlite:/var/lib/app/jobs.db`, with `?synchronous=NORMAL&precision=second` if wanted."""
         path, _, query = url.partition(":")[2].partition("?")
         if path.startswith("//"):
@@ -89,7 +89,7 @@ class SqliteBackend(Backend):
             )
         if precision not in {each.value for each in Precision}:
             raise ScheduleError("backend", "precision must be minute or second")
-        return cls(path, precision=Precision(precision), synchronous=synchronous)
+        return cls(path, clock=clock, precision=Precision(precision), synchronous=synchronous)
 
     # --- life and time ---
 
