@@ -8,9 +8,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rota import Clock, NotSettled, SystemClock, VirtualClock
+from rota import (
+    Clock,
+    HandlerRegistry,
+    InMemoryEventStore,
+    JobDefinition,
+    Manual,
+    NotSettled,
+    Scheduler,
+    SystemClock,
+    VirtualClock,
+)
 from rota.clock import Phase, current_activity, watch
 from rota.loops import Loop, Turn
+from rota_backends.inprocess import InProcessBackend
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -133,3 +144,12 @@ async def test_two_advances_do_not_mix() -> None:
 def test_both_clocks_keep_the_protocol() -> None:
     assert isinstance(SystemClock(), Clock)
     assert isinstance(VirtualClock(), Clock)
+
+
+async def test_a_client_that_relays_nothing_does_not_hold_up_time() -> None:
+    clock = VirtualClock(START)
+    backend = InProcessBackend(clock=clock)
+    listening = Scheduler(backend, HandlerRegistry(), events=InMemoryEventStore())
+    async with listening, Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        await client.schedule(JobDefinition("job", "handler", Manual()))
+        await clock.advance()

@@ -1,8 +1,8 @@
 """Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and whatever else is installed (CAP-1).
 
 A distribution offers a backend as an entry point of the group `rota.backends`: the name is the scheme, the object a
-`Backend` class. Its class method `from_url(url)` makes one, on another clock with `clock=…`; a class without that method
-is made by its constructor.
+`Backend` class. Its class method `from_url(url)` makes one, with `clock=…` on another clock; a class without that
+method is made by its constructor.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Parts:
         self.stop_waking: Callable[[], None] = lambda: None
         self.loops = list(self._loops(events))
         if self.relay.loop in self.loops:
-            self.node.on_facts = self.facts_may_have_come
+            self.node.on_facts = self.relay.loop.poke
 
     def _loops(self, events: EventStore | None) -> Iterable[Loop]:
         if self.works:
@@ -67,7 +67,3 @@ class Parts:
         """The backend says that something may be claimable or due."""
         if self.works:
             self.node.wake()
-
-    def facts_may_have_come(self) -> None:
-        """The outbox may hold something new."""
-        self.relay.loop.poke()

@@ -266,7 +266,7 @@ class Scheduler:
             if answer is Registered.DUPLICATE:
                 return ScheduleOutcome.DUPLICATE
             if answer is Registered.STORED:
-                parts.facts_may_have_come()
+                parts.node.on_facts()  # nothing, where nobody relays
                 parts.ticker.loop.look_again()
                 return outcome
             await _another_came_first()
