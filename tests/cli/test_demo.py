@@ -59,6 +59,36 @@ def test_jobs_run_on_events_of_the_application_and_of_other_jobs(played: list[st
     assert events_of(played, "page-on-call") == ["Registered", "Triggered", "Succeeded"]
 
 
+def test_a_new_node_goes_on_where_the_old_one_left(played: list[str]) -> None:
+    left, back = (next(n for n, line in enumerate(played) if each in line) for each in ("a deploy", "a new node"))
+    assert events_of(played[left:back], "heartbeat") == []
+    assert events_of(played[left:], "inventory-sync")[0] == "Triggered", "the run handed back is taken up again"
+    assert any("decided: heartbeat 12:12-12:13 (2) coalesced" in line for line in played)
+
+
+def test_it_plays_on_sqlite_and_leaves_nothing_behind(played: list[str], tmp_path: Path) -> None:
+    assert played[0].endswith("a node starts on sqlite: jobs, runs and decisions outlive every process")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([ROTA, "demo", "--seconds", "0"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["inprocess", "memory:"])
+def test_another_backend_plays_the_same_story(given: str, played: list[str]) -> None:
+    result = CliRunner().invoke(main, ["demo", "--seconds", "0", "--backend", given])
+    assert sorted(result.output.splitlines()[1:]) == sorted(played[1:])
+
+
+def test_a_store_with_jobs_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'jobs.db'}"
+    assert CliRunner().invoke(main, ["demo", "--seconds", "0", "--backend", url]).exit_code == 0
+    before = (tmp_path / "jobs.db").read_bytes()
+    again = CliRunner().invoke(main, ["demo", "--seconds", "0", "--backend", url])
+    assert again.exit_code == 2
+    assert "there are jobs in this store already" in again.output
+    assert (tmp_path / "jobs.db").read_bytes() == before
+
+
 def test_a_terminal_gets_the_live_picture() -> None:
     code, output = in_a_terminal([str(ROTA), "demo", "--seconds", "0"])
     assert code == 0

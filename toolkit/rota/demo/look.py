@@ -51,7 +51,7 @@ class Reader:
 
 async def look(stage: Stage) -> Moment:
     """Ask the scheduler."""
-    scheduler = stage.scheduler
+    scheduler = stage.client
     jobs: list[JobLine] = []
     decisions: list[tuple[str, Decision]] = []
     for definition in await scheduler.list_schedules():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from time import monotonic
 from typing import Protocol, Self
 
@@ -25,13 +28,17 @@ class View(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-def play(seconds: float, say: Callable[[str], None], *, live: bool) -> None:
-    """The whole story in about `seconds`; returns when it is over, or when Ctrl-C ends it."""
+def play(seconds: float, say: Callable[[str], None], *, live: bool, url: str | None = None) -> None:
+    """The whole story in about `seconds`; returns when it is over, or when Ctrl-C ends it.
+
+    Without a URL the jobs are in a SQLite file that goes when the demo ends.
+    """
     view = _live_view(say) if live else PlainView(say)
-    try:
-        asyncio.run(_play(seconds, view, say))
-    except KeyboardInterrupt:
-        say("stopped")
+    with tempfile.TemporaryDirectory(prefix="rota-demo-") as folder:
+        try:
+            asyncio.run(_play(url or f"sqlite:{Path(folder) / 'jobs.db'}", seconds, view, say))
+        except KeyboardInterrupt:
+            say("stopped")
 
 
 def _live_view(say: Callable[[str], None]) -> View:
@@ -43,11 +50,10 @@ def _live_view(say: Callable[[str], None]) -> View:
     return LiveView()
 
 
-async def _play(seconds: float, view: View, say: Callable[[str], None]) -> None:
-    stage = Stage()
-    async with stage.scheduler:
+async def _play(url: str, seconds: float, view: View, say: Callable[[str], None]) -> None:
+    async with Stage(url) as stage:
+        await stage.set()
         with view:
-            await stage.set()
             await _frames(stage, view, seconds)
         for line in await _summary(stage):
             say(line)
@@ -64,16 +70,17 @@ async def _frames(stage: Stage, view: View, seconds: float) -> None:
 
 async def _summary(stage: Stage) -> list[str]:
     moment = await look(stage)
-    skipped = sum(each.count for _, each in moment.decisions if each.kind.value == "skipped")
-    paused = sum(each.count for _, each in moment.decisions if each.kind.value == "paused")
+    without: Counter[str] = Counter()
+    for _, each in moment.decisions:
+        without[each.kind.value] += each.count
     succeeded, dead = 0, 0
     for job in moment.jobs:
-        for run in await stage.scheduler.get_run_history(job.job_id, limit=1000):
+        for run in await stage.client.get_run_history(job.job_id, limit=1000):
             succeeded += run.state is RunState.SUCCEEDED
             dead += run.state is RunState.DEAD
     return [
         "",
         f"{LENGTH} of virtual time: {succeeded} runs succeeded, {dead} became a dead letter and was replayed.",
-        f"Without a run, each on record: {skipped} occurrences during an unfinished run, {paused} during a pause.",
+        f"Occurrences that made no run, each on record: {', '.join(f'{n} {kind}' for kind, n in without.items())}.",
         "The jobs are ordinary ones: rota/demo/jobs.py. Next: docs/tutorial.md",
     ]
