@@ -26,7 +26,7 @@ import psycopg
 from rota_backends.postgres import migrations
 from tests.binaries import postgres_programs
 
-_NOBODY = 65534  # PostgreSQL refuses to run as root
+_NOBODY = 65534
 
 
 class PostgresServer:
@@ -34,14 +34,13 @@ class PostgresServer:
 
     def __init__(self, *, settings: Sequence[str] = ("fsync=off",), version: str | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="rota-pg-"))
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         self._settings = settings
         self._process: subprocess.Popen[Any] | None = None
-        self._as: dict[str, Any] = {"cwd": "/"}
-        if os.geteuid() == 0:
+        self._as = as_nobody()
+        if "user" in self._as:
             os.chown(self.folder, _NOBODY, _NOBODY)
-            self._as |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
         self._bin = postgres_programs(version)
         subprocess.run(
             [self._bin / "initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "-E", "utf8",
@@ -59,20 +58,12 @@ class PostgresServer:
             [self._bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), *options],
             stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True, **self._as,
         )  # fmt: skip
-        self._await_ready()
+        try:
+            await_ready(self.url)
+        except psycopg.OperationalError:
+            self.stop()
+            raise
         return self
-
-    def _await_ready(self) -> None:
-        end = time.monotonic() + 30
-        while True:
-            try:
-                _run(self.url, "SELECT 1")
-                return
-            except psycopg.OperationalError:
-                if time.monotonic() > end:
-                    self.stop()
-                    raise
-                time.sleep(0.02)
 
     def kill(self) -> None:
         """As a power cut ends it: the whole process group at once."""
@@ -126,6 +117,32 @@ def fresh_store() -> str:
     return postgres_url()
 
 
+def as_nobody() -> dict[str, Any]:
+    """How a server is started: those of databases refuse to run as root."""
+    user = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    return {"cwd": "/", **user}
+
+
+def await_ready(url: str) -> None:
+    """Until it answers."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return _run(url, "SELECT 1")
+        except psycopg.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def _with_database(url: str, name: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"/{name}"))
@@ -134,10 +151,3 @@ def _with_database(url: str, name: str) -> str:
 def _run(url: str, sql: str) -> None:
     with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
         connection.execute(sql.encode())
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -42,6 +44,21 @@ def success(claim: Claim, node: str = "node") -> Settlement:
     return Settlement(
         claim.key, claim.run_id, claim.token, node, RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED, (FactKind.SUCCEEDED,)
     )
+
+
+async def work(backend: Backend, node: str, seen: Counter[UUID], order: dict[str, list[UUID]], total: int) -> None:
+    """Settle and claim in one step, as a node does, until all nodes together have done everything."""
+    held: list[Claim] = []
+    while seen.total() < total or held:
+        settled, claimed = await backend.settle([success(each, node) for each in held], request(node, 7), keep=10**6)
+        assert all(settled)
+        assert claimed is not None
+        assert len(claimed.claims) <= 7
+        assert len({each.key for each in claimed.claims}) == len(claimed.claims), "at most one run of a job"
+        held = claimed.claims
+        for each in held:
+            seen[each.run_id] += 1
+            order.setdefault(each.key.job_id, []).append(each.run_id)
 
 
 async def sql(statement: str, *args: object) -> list[asyncpg.Record]:

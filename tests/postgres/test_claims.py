@@ -9,9 +9,8 @@ from uuid import UUID
 import asyncpg
 from attrs import frozen
 
-from rota.backend import Claim
 from rota_backends.postgres import PostgresBackend
-from tests.postgres.driving import claim, register, request, sql, success, trigger
+from tests.postgres.driving import claim, register, sql, trigger, work
 from tests.servers import SCHEMA, postgres_url
 
 _HOSTILE = ("enable_hashjoin", "enable_mergejoin", "enable_material", "enable_indexscan", "enable_bitmapscan")
@@ -35,21 +34,10 @@ async def test_a_claim_never_exceeds_its_limit_whatever_the_plan(backend: Postgr
     assert sizes == [1, 1, 7, 41]
 
 
-async def _work(node: str, seen: Counter[UUID], order: dict[str, list[UUID]], total: int) -> None:
-    """A node of its own: settle and claim in one step until everything is done."""
+async def _node(name: str, seen: Counter[UUID], order: dict[str, list[UUID]], total: int) -> None:
     backend = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1)
     await backend.open()
-    held: list[Claim] = []
-    while seen.total() < total or held:
-        settled, claimed = await backend.settle([success(each, node) for each in held], request(node, 7), keep=10**6)
-        assert all(settled)
-        assert claimed is not None
-        assert len(claimed.claims) <= 7
-        assert len({each.key for each in claimed.claims}) == len(claimed.claims), "at most one run of a job"
-        held = claimed.claims
-        for each in held:
-            seen[each.run_id] += 1
-            order.setdefault(each.key.job_id, []).append(each.run_id)
+    await work(backend, name, seen, order, total)
     await backend.close()
 
 
@@ -64,7 +52,7 @@ async def test_four_nodes_and_a_trigger_beside_them_run_everything_once_and_in_o
             await asyncio.gather(*(trigger(backend, name) for name in names))
 
     await asyncio.wait_for(
-        asyncio.gather(keep_triggering(), *(_work(f"node {number}", seen, order, total) for number in range(4))), 60
+        asyncio.gather(keep_triggering(), *(_node(f"node {number}", seen, order, total) for number in range(4))), 60
     )
     assert (len(seen), set(seen.values())) == (total, {1})
     stored = await sql(

@@ -35,6 +35,8 @@ _REFUSALS = (
     asyncpg.CannotConnectNowError,
     asyncpg.PostgresIOError,
 )
+# This server will not do: the one to ask is found by connecting again.
+_ELSEWHERE = (asyncpg.ReadOnlySQLTransactionError, asyncpg.CannotConnectNowError)
 # The connection ended while the statement was under way: it may have been committed.
 _BREAKS = (
     asyncpg.PostgresConnectionError,
@@ -44,6 +46,7 @@ _BREAKS = (
     OSError,
     TimeoutError,
 )
+_ARRAYS = "SELECT $1::bytea[], $2::integer[], $3::bigint[], $4::boolean[], $5::interval[], $6::uuid[]"
 
 
 class Connections:
@@ -61,6 +64,11 @@ class Connections:
     def open(self) -> None:
         """From now on calls are taken."""
         self._is_open = True
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether consecutive statements may reach different sessions of the server."""
+        return self._pooler
 
     @property
     def timeout(self) -> float:
@@ -103,15 +111,16 @@ class Connections:
             try:
                 rows = await call(connection)
                 is_well = keep
-            except (*_CONFLICTS, *_REFUSALS) as error:
-                is_well = keep and not isinstance(error, asyncpg.CannotConnectNowError)
-                if isinstance(error, _CONFLICTS):
-                    raise
+            except _REFUSALS as error:
+                is_well = keep and not isinstance(error, _ELSEWHERE)
+                if not is_well:
+                    self._distrust()
                 raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
             except _BREAKS as error:
+                self._distrust()
                 raise OutcomeUnknown(f"the connection broke: {type(error).__name__}") from error
             except asyncpg.PostgresError:
-                is_well = keep  # a mistake in the statement; the connection is as good as before
+                is_well = keep  # a conflict, or a mistake in the statement; the connection is as good as before
                 raise
             finally:
                 self._give_back(connection, is_well)
@@ -143,23 +152,43 @@ class Connections:
         else:
             connection.terminate()
 
+    def _distrust(self) -> None:
+        """What befell one connection may have befallen those at rest: they are not tried one after the other."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.terminate()
+
     async def connect(self, name: str = "rota") -> Connection:
         """A new connection; what goes wrong is told without the address (OPS-3)."""
         settings = {"application_name": name}
         if not self._pooler:  # behind a pooler a setting of the session would be somebody else's
             settings |= {
+                "default_transaction_isolation": "read committed",  # what the functions count on
                 "statement_timeout": f"{int(self._timeout * 1000)}",
                 "idle_in_transaction_session_timeout": f"{int(self._timeout * 1000)}",
             }
         try:
-            return await asyncpg.connect(
+            connection = await asyncpg.connect(
                 self._dsn,
                 timeout=self._timeout,
                 server_settings=settings,
                 statement_cache_size=0 if self._pooler else 100,
             )
+            if self._pooler:
+                await self._learn_types(connection)
+            return connection
         except (asyncpg.PostgresError, *_BREAKS, ValueError) as error:
             raise StoreUnavailable(f"no connection: {type(error).__name__}: {self._told(error)}") from None
+
+    async def _learn_types(self, connection: Connection) -> None:
+        """The driver turns a setting off and on again when it meets types it does not know: in one transaction, and so
+        in one session behind the pooler."""
+        try:
+            async with connection.transaction():
+                await connection.fetch(_ARRAYS, *([[]] * 6), timeout=self._timeout)
+        except BaseException:
+            connection.terminate()
+            raise
 
     def _told(self, error: BaseException) -> str:
         text = str(error)

@@ -86,7 +86,8 @@ class Listener:
         return self._connection is not None and not self._connection.is_closed()
 
     def start(self) -> None:
-        if self._task is None:
+        """Behind a pooler nobody listens: the session that did would be the next client's."""
+        if self._task is None and not self._connections.is_pooled:
             self._task = asyncio.create_task(self._run(), name="rota listener")
 
     async def stop(self) -> None:
@@ -114,7 +115,8 @@ class Listener:
         self._broken.clear()
         try:
             connection.add_termination_listener(self._on_end)
-            await connection.add_listener(self._channel, self._on_message)
+            async with asyncio.timeout(_ANSWERS_WITHIN):
+                await connection.add_listener(self._channel, self._on_message)
             self._connection = connection
             self._wake()  # what was announced while nobody listened
             while True:
