@@ -35,7 +35,7 @@ ANSWERS: dict[str, tuple[Call, Any]] = {
     "discard": (lambda it: it.discard(RUN), False),
 }
 NEW_IDS: dict[str, Call] = {
-    "trigger_once": lambda it: it.trigger_once("job", payload=b"x", delay=timedelta(1)),
+    "trigger_once": lambda it: it.trigger_once("job", payload=b"x", delay=timedelta(1), within=object()),
     "replay": lambda it: it.replay(RUN),
 }
 WRONG: dict[str, tuple[str, Call]] = {

@@ -27,6 +27,7 @@ class JobScheduler(Protocol):
         payload: bytes | None = None,
         delay: timedelta | None = None,
         idempotency_key: IdempotencyKey | None = None,
+        within: object | None = None,
     ) -> UUID: ...
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None: ...
     async def list_schedules(

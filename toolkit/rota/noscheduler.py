@@ -45,6 +45,7 @@ class NoScheduler:
         payload: bytes | None = None,
         delay: timedelta | None = None,
         idempotency_key: IdempotencyKey | None = None,
+        within: object | None = None,
     ) -> UUID:
         if payload is not None:
             check_payload(payload)

@@ -39,6 +39,7 @@ class TriggerFields(TypedDict, total=False):
     scope_id: str
     delay: timedelta | None
     idempotency_key: IdempotencyKey | None
+    within: object | None
 
 
 class PayloadBinding(Generic[P_contra]):
