@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from rota.run import Retention
 from rota.scheduler import Scheduler
 from rota_contracts.harness import DEFAULT_LEASE
 from rota_contracts.line import Line, Weather
+from rota_contracts.processes import Opening
 
 MakeBackend = Callable[[Clock | None], Backend]
 
@@ -40,6 +42,10 @@ class BackendHarness:
     - A DURABLE backend is made again, on the same storage, by `reopen` (default: `make_backend`).
     - `separate=True`: each node gets a backend object of its own, made by `reopen` on the same storage.
     - `lies=SEED`: of every hundred calls two are refused, two are executed and report a timeout, one is executed twice.
+    - `elsewhere()`, which can be pickled, makes a backend on a store that every process of this clause shares, with the
+      store's own clock: `partial(MyBackend, path)`. The level "distributed" opens its nodes with it.
+    - `transaction()` gives an async context manager: a connection of the application, in a transaction that is
+      committed at its end and rolled back by an exception (TX-1).
     - `cleanup()` is awaited at the end of the test, when everything is closed.
     - `slack`: with `virtual=False`, how long everything that is due may take.
     """
@@ -55,6 +61,8 @@ class BackendHarness:
         reopen: MakeBackend | None = None,
         separate: bool = False,
         lies: int | None = None,
+        elsewhere: Callable[[], Backend] | None = None,
+        transaction: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         cleanup: Callable[[], Awaitable[None]] | None = None,
         slack: timedelta = timedelta(milliseconds=500),
     ) -> None:
@@ -69,6 +77,8 @@ class BackendHarness:
         self._separate = separate
         self._lies = lies
         self._weather = Weather(lies=None if lies is None else Random(lies))
+        self.elsewhere: Opening | None = None if elsewhere is None else partial(open_elsewhere, elsewhere, lies)
+        self.transaction = transaction
         self._cleanup = cleanup
         self._slack = slack
         self._is_held_open = False
@@ -176,10 +186,16 @@ class BackendHarness:
 
     @contextmanager
     def freeze(self, node: Any) -> Generator[None]:
-        line = self._found(node).line
-        line.gate = gate = Gate()
-        try:
+        with self.hold(node):
             yield
+
+    @contextmanager
+    def hold(self, node: Any, *calls: str) -> Generator[Gate]:
+        """As `freeze`, for these calls of the port alone; the gate knows how many hang."""
+        line, gate = self._found(node).line, Gate()
+        line.gate, line.held = gate, calls
+        try:
+            yield gate
         finally:
             line.gate = None
             gate.open()
@@ -214,3 +230,13 @@ class BackendHarness:
 
     def _found(self, node: Any) -> _Node:
         return next(each for each in self._nodes if each.scheduler is node)
+
+
+@asynccontextmanager
+async def open_elsewhere(
+    make: Callable[[], Backend], lies: int | None, handlers: Any, **options: Any
+) -> AsyncGenerator[Scheduler]:
+    """A node in whatever process calls it: what `BackendHarness.elsewhere` is."""
+    line = Line(make(), Weather(lies=None if lies is None else Random(lies)))
+    async with Scheduler(line.proxy, handlers, **options) as scheduler:
+        yield scheduler

@@ -12,14 +12,17 @@ A family (one file per rule family in `rota_contracts.families`) is a plain clas
 
 - The method is async, is called `test_...`, takes `self` and `scene`, and its name is unique in the whole pack.
 - `level`: CORE one node; NODES several nodes on one store; DURABLE the store is reopened (needs the capability
-  DURABLE); DISTRIBUTED nodes in other processes (needs DISTRIBUTED). CORE clauses cannot be known deviations.
+  DURABLE); DISTRIBUTED nodes in other processes (`scene.elsewhere()`): for whoever declares DISTRIBUTED, and for
+  whoever's harness opens them, as a store for several processes on one host can. CORE clauses cannot be known
+  deviations.
 - `needs`: applies only where all these capabilities are declared. `lacks`: applies only where none of these is
   declared; such a clause tests the refusal.
 - `uses`: what the clause asks of the harness beyond `open`, `advance` and `crash`. Where it is missing the clause is
   reported as not run and the verdict is INCOMPLETE. Names: "virtual" (exact instants, `scene.at`, `scene.start_at`),
-  "step", "sleep" (inside handlers; needed where time is virtual), "freeze", "outage", "reopen", "scheduler" (the nodes
-  are `rota.Scheduler`: `admin`, `lock`, `wait`, and further constructor options). The scene refuses what a clause uses
-  without saying so. Gates need no mention.
+  "step", "sleep" (inside handlers; needed where time is virtual), "freeze", "hold" (single calls of the port),
+  "outage", "reopen", "elsewhere" (other processes), "transaction" (of the application), "scheduler" (the nodes are
+  `rota.Scheduler`: `admin`, `lock`, `wait`, and further constructor options). The scene refuses what a clause uses
+  without saying so. Gates need no mention; nor does what the level implies, "reopen" or "elsewhere".
 - `leaves_threads`: a sync handler of this clause is still stuck when it ends.
 
 The identity of a clause is `"KEY-1/test_a_repeated_registration_is_a_duplicate"`.
@@ -42,7 +45,9 @@ if TYPE_CHECKING:
     from rota_contracts.scene import Scene
 
 _RULE = re.compile(r"[A-Z]+(-\d+)?")
-_USES = frozenset({"virtual", "step", "freeze", "outage", "reopen", "scheduler", "gate", "sleep"})
+USES = (
+    "virtual", "step", "freeze", "hold", "outage", "reopen", "elsewhere", "transaction", "scheduler", "gate", "sleep",
+)  # fmt: skip
 _NOTHING = Capability(0)
 
 Body = Callable[[Any, "Scene"], Awaitable[None]]
@@ -57,7 +62,8 @@ class Level(Enum):
     DISTRIBUTED = "distributed"
 
 
-_LEVEL_NEEDS = {Level.DURABLE: Capability.DURABLE, Level.DISTRIBUTED: Capability.DISTRIBUTED}
+_LEVEL_NEEDS = {Level.DURABLE: Capability.DURABLE}
+_LEVEL_USES = {Level.DURABLE: ("reopen",), Level.DISTRIBUTED: ("elsewhere",)}
 
 
 @frozen
@@ -86,15 +92,18 @@ class Clause:
         """The page that explains the rule."""
         return f"docs/reference/contract.md#{self.rule.lower()}"
 
-    def applies_to(self, capabilities: Capability) -> bool:
-        """Whether a backend with these capabilities is held to it."""
-        return self.needs in capabilities and not (self.lacks & capabilities)
+    def why_not(self, harness: Any) -> str | None:
+        """Why a backend with these capabilities is not held to it, in words; None where it is."""
+        offered: Capability = harness.capabilities
+        if missing := self._asked_of(harness) & ~offered:
+            return f"needs {names_of(missing)}"
+        if self.lacks & offered:
+            return f"tests the refusal where {names_of(self.lacks & offered)} is not declared"
+        return None
 
-    def why_not(self, capabilities: Capability) -> str:
-        """Why it does not apply, in words."""
-        if self.needs not in capabilities:
-            return f"needs {names_of(self.needs & ~capabilities)}"
-        return f"tests the refusal where {names_of(self.lacks & capabilities)} is not declared"
+    def _asked_of(self, harness: object) -> Capability:
+        has_processes = self.level is not Level.DISTRIBUTED or getattr(harness, "elsewhere", None)
+        return self.needs if has_processes else self.needs | Capability.DISTRIBUTED
 
     def missing_from(self, harness: object) -> tuple[str, ...]:
         """What the clause uses and the harness does not bring."""
@@ -125,7 +134,7 @@ def clause(
         code = inspect.unwrap(body).__code__
         file = "/".join(Path(code.co_filename).parts[-3:])
         more = _LEVEL_NEEDS.get(level, _NOTHING)
-        asked = (*uses, "reopen") if level is Level.DURABLE and "reopen" not in uses else uses
+        asked = tuple(dict.fromkeys((*uses, *_LEVEL_USES.get(level, ()))))
         return Clause(
             rule, promise, test, body, level, needs | more, lacks, asked, leaves_threads, file, code.co_firstlineno
         )
@@ -138,9 +147,9 @@ def _check(rule: str, promise: str, uses: tuple[str, ...]) -> None:
         raise ValueError(f"{rule!r} is not a rule id such as KEY-1")
     if not promise.strip():
         raise ValueError(f"{rule}: a clause states its promise")
-    unknown = set(uses) - _USES
+    unknown = set(uses) - set(USES)
     if isinstance(uses, str) or unknown:
-        raise ValueError(f"{rule}: uses={uses!r} is not a tuple of {sorted(_USES)}")
+        raise ValueError(f"{rule}: uses={uses!r} is not a tuple of {sorted(USES)}")
 
 
 def _check_body(rule: str, body: Body) -> str:

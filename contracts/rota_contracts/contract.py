@@ -93,8 +93,8 @@ def _collected() -> dict[str, tuple[Clause, type]]:
 def _test_of(clause: Clause, family: type) -> Callable[[Any, Harness], None]:
     def test(self: Any, harness: Harness) -> None:
         __tracebackhide__ = True
-        if not clause.applies_to(harness.capabilities):
-            pytest.skip(NOT_APPLICABLE + clause.why_not(harness.capabilities))
+        if reason := clause.why_not(harness):
+            pytest.skip(NOT_APPLICABLE + reason)
         if missing := clause.missing_from(harness):
             pytest.skip(f"{NOT_RUN}the harness brings no {' and no '.join(missing)}")
         try:

@@ -20,9 +20,15 @@ class Harness(Protocol):
     """One store, fresh for each test, and any number of nodes on it.
 
     A backend author uses `BackendHarness`. A `JobScheduler` from scratch brings the four attributes, `open`, `advance`
-    and `crash`; clauses that use more are reported as not run. Three members are optional and no part of the protocol:
-    `now() -> datetime` (the store's time, wanted where `virtual` is true), `async close()` (called at the end of each
-    test), and `scheduler` (true where the nodes are `rota.Scheduler`).
+    and `crash`; clauses that use more are reported as not run. Some members are optional and no part of the protocol:
+
+    - `now() -> datetime`: the store's time, wanted where `virtual` is true.
+    - `async close()`: called at the end of each test.
+    - `scheduler`: true where the nodes are `rota.Scheduler`.
+    - `hold(node, *calls)`: as `freeze`, for these calls of the port alone; gives the gate at which they wait.
+    - `elsewhere(handlers, *, concurrency, lease, drain_timeout)`, which can be pickled: a node on a store that all
+      processes of the test share, on real time. It is called in other processes, and in this one.
+    - `transaction()`: a connection of the application, in a transaction that the end of the block commits (TX-1).
     """
 
     capabilities: Capability

@@ -53,6 +53,7 @@ class Line:
     opened: int = 0
     is_cut: bool = False
     gate: Gate | None = None
+    held: tuple[str, ...] = ()  # with a gate: the only calls it holds, or all of them
     _failed: set[str] = field(factory=set)
     _subscriptions: list[Callable[[], None]] = field(factory=list)
 
@@ -63,7 +64,7 @@ class Line:
 
     @property
     def is_clear(self) -> bool:
-        return not (self.is_cut or self.weather.is_out or self.gate is not None)
+        return not (self.is_cut or self.weather.is_out or (self.gate is not None and not self.held))
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """One call of the port, with whatever is wrong now."""
@@ -102,7 +103,7 @@ class Line:
             await self.close()
 
     async def _pass(self, name: str) -> None:
-        while self.gate is not None and not self.is_cut:
+        while self.gate is not None and not self.is_cut and (not self.held or name in self.held):
             await self.gate.wait()
         if self.is_cut:
             raise StoreUnavailable(f"{name}: this node has crashed")

@@ -38,8 +38,10 @@ from rota.clock import Gate
 from rota.event import Event
 from rota.names import DEFAULT_SCOPE, LIFECYCLE_MODULE
 from rota.run import JobRun, Retention
+from rota_contracts.clause import USES
 from rota_contracts.harness import DEFAULT_LEASE, Harness
 from rota_contracts.journal import Journal
+from rota_contracts.processes import Elsewhere, elsewhere
 from rota_contracts.stage import AsyncHandler, Stage, SyncHandler, journaled
 
 if TYPE_CHECKING:
@@ -51,13 +53,12 @@ T = TypeVar("T")
 H = TypeVar("H", bound="AsyncHandler | SyncHandler")
 
 _OWN: Any = object()  # "the scene's own event store", as opposed to none
-_ANYTHING = ("virtual", "step", "freeze", "outage", "reopen", "scheduler", "gate", "sleep")
 
 
 class Scene:
     """One clause's world. `uses` is what the clause declared; using more is an error, so that verdicts stay honest."""
 
-    def __init__(self, harness: Harness, uses: tuple[str, ...] = _ANYTHING) -> None:
+    def __init__(self, harness: Harness, uses: tuple[str, ...] = USES) -> None:
         self.harness = harness
         self.journal = Journal()
         self.slow_for = timedelta(seconds=10)
@@ -252,10 +253,35 @@ class Scene:
         self._declared("outage")
         return self.harness.outage()
 
+    def hold(self, node: JobScheduler, *calls: str) -> AbstractContextManager[Gate]:
+        """`with scene.hold(node, "register") as held:` these calls of the port hang, all others pass (uses "hold").
+
+        `held.waiting` says how many do.
+        """
+        self._declared("hold")
+        harness: Any = self.harness
+        held: AbstractContextManager[Gate] = harness.hold(node, *calls)
+        return held
+
     async def reopen(self) -> None:
         """The store is closed and opened cold (uses "reopen")."""
         self._declared("reopen")
         await self.harness.reopen()
+
+    # --- beyond this process ---
+
+    def elsewhere(self) -> AbstractAsyncContextManager[Elsewhere]:
+        """`async with scene.elsewhere() as there:` nodes in other processes, on real time (uses "elsewhere")."""
+        self._declared("elsewhere")
+        harness: Any = self.harness
+        return elsewhere(harness.elsewhere)
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """`async with scene.transaction() as connection:` one of the application's (uses "transaction")."""
+        self._declared("transaction")
+        harness: Any = self.harness
+        opened: AbstractAsyncContextManager[Any] = harness.transaction()
+        return opened
 
     # --- shortcuts ---
 

@@ -144,21 +144,55 @@ def test_capabilities_choose_the_clauses(
     needs: Capability, lacks: Capability, offered: Capability, applies: bool
 ) -> None:
     marked = clause("CAP-1", "a promise", needs=needs, lacks=lacks)(_body_of(lambda scene: None))
-    assert marked.applies_to(offered) is applies
+    assert (marked.why_not(_offering(offered)) is None) is applies
+
+
+@pytest.mark.parametrize(
+    ("offered", "elsewhere", "applies"),
+    [
+        (Capability.DURABLE, None, False),
+        (Capability.DURABLE, "opens processes", True),
+        (Capability.DISTRIBUTED, None, True),
+    ],
+)
+def test_the_level_of_several_processes_is_for_who_declares_or_opens_them(
+    offered: Capability, elsewhere: str | None, applies: bool
+) -> None:
+    marked = clause("CAP-1", "a promise", level=Level.DISTRIBUTED)(_body_of(lambda scene: None))
+    harness = _offering(offered, elsewhere)
+    assert (marked.why_not(harness) is None) is applies
+    assert marked.missing_from(harness) == (() if elsewhere else ("elsewhere",))
+
+
+def test_what_needs_several_hosts_does_not_apply_to_several_processes_on_one() -> None:
+    body = _body_of(lambda scene: None)
+    marked = clause("CAP-1", "a promise", level=Level.DISTRIBUTED, needs=Capability.DISTRIBUTED)(body)
+    assert marked.why_not(_offering(Capability.DURABLE, "opens processes")) == "needs DISTRIBUTED"
+
+
+def _offering(capabilities: Capability, elsewhere: str | None = None) -> Any:
+    harness = toy()
+    harness.capabilities, harness.elsewhere = capabilities, elsewhere
+    return harness
 
 
 # --- the scene ---
 
 
-@pytest.mark.parametrize("use", ["virtual", "step", "freeze", "outage", "reopen", "scheduler"])
+@pytest.mark.parametrize(
+    "use", ["virtual", "step", "freeze", "hold", "outage", "reopen", "elsewhere", "transaction", "scheduler"]
+)
 async def test_a_scene_refuses_what_its_clause_did_not_declare(use: str) -> None:
     scene = Scene(toy(), ())
     used: dict[str, Any] = {
         "virtual": lambda: scene.at("12:00"),
         "step": lambda: scene.step(seconds=1),
         "freeze": lambda: scene.freeze(cast("Any", None)),
+        "hold": lambda: scene.hold(cast("Any", None)),
         "outage": scene.outage,
         "reopen": scene.reopen,
+        "elsewhere": scene.elsewhere,
+        "transaction": scene.transaction,
         "scheduler": scene.scheduler,
     }
 

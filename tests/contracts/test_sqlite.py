@@ -6,6 +6,7 @@ The clauses are about what is kept, not about power cuts, so no fsync is waited 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ def harness_on(folder: Path, *, precision: Precision = Precision.MINUTE, **optio
         backend.patience = timedelta(seconds=0.2)  # it is counted in real time, and the outages of the clauses are not
         return backend
 
-    return BackendHarness(make, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    elsewhere = partial(SqliteBackend, folder / "shared.db", precision=precision, synchronous="OFF")
+    return BackendHarness(make, elsewhere=elsewhere, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 class TestSqlite(SchedulerContract):

@@ -1,0 +1,201 @@
+"""Nodes in other processes, as a clause sees them (level "distributed").
+
+    async with scene.elsewhere() as there:
+        node = await there.node(lease=LEASE)
+        client = await there.client()
+        await client.schedule(manual(handler="hold"))
+        await client.trigger_once("job")
+        await there.begins(1)
+        await node.kill()
+
+Time is real here, for processes share no virtual clock: wait for what is to happen (`there.until`), and compare
+instants of the store with each other, never with this machine's clock. `rota_contracts.node_process` has the handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from rota.api import JobScheduler
+from rota.registry import HandlerRegistry
+from rota.run import JobRun
+from rota_contracts.harness import DEFAULT_LEASE
+from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
+
+# (handlers, *, concurrency, lease, drain_timeout) -> a node of the one store on real time; it can be pickled.
+Opening = Callable[..., AbstractAsyncContextManager[JobScheduler]]
+
+PATIENCE = timedelta(seconds=30)  # for what happens at once, on a busy machine
+_ON_TIME = timedelta(0)
+
+
+class NodeProcess:
+    """One of them."""
+
+    def __init__(self, process: Process, begun: list[Begun]) -> None:
+        self._process = process
+        self._begun = begun
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {0: asyncio.get_running_loop().create_future()}
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def meet(self, elsewhere: Opening, skew: timedelta) -> None:
+        """It knows what to open, and waits for the word."""
+        self._write((elsewhere, skew))
+        await self._asked[0]
+
+    async def open(self, options: dict[str, Any]) -> None:
+        await self._ask(options)
+
+    async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the node over there."""
+        return await self._ask(name, args, kwargs)
+
+    async def release(self) -> None:
+        """Let its held handlers go on, these and later ones."""
+        await self._ask("release", (), {})
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def leave(self) -> None:
+        """SIGTERM: it drains, hands back and ends."""
+        self.signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            await self._process.wait()
+        await self._reading
+        assert self._process.returncode == 0, f"a node did not leave well: {self._process.returncode}"
+
+    async def kill(self) -> None:
+        """SIGKILL, and gone; what it said before is heard."""
+        self.signal(signal.SIGKILL)
+        await self._process.wait()
+        await self._reading
+
+    async def _ask(self, *request: Any) -> Any:
+        number = next(self._numbers)
+        self._asked[number] = asyncio.get_running_loop().create_future()
+        self._write((number, *request))
+        return await self._asked[number]
+
+    def _write(self, message: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(encoded(message))
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            message = decoded(line)
+            if isinstance(message, Begun):
+                self._begun.append(message)
+            else:
+                self._hear(message)
+        self._hear(Answer(-1, error="the process ended"))
+
+    def _hear(self, answer: Answer) -> None:
+        """An answer to no request concerns all of them: the node is gone."""
+        answered = [self._asked[answer.number]] if answer.number in self._asked else list(self._asked.values())
+        for each in answered:
+            if each.done():
+                continue
+            if answer.error is None:
+                each.set_result(answer.value)
+            else:
+                each.set_exception(AssertionError(f"a node in another process: {answer.error}"))
+                each.exception()  # it may be that nobody waits for it
+
+
+class Elsewhere:
+    """The processes of one clause, and what their handlers saw."""
+
+    def __init__(self, opening: Opening, stack: AsyncExitStack) -> None:
+        self.begun: list[Begun] = []
+        self._opening = opening
+        self._stack = stack
+
+    async def client(self) -> JobScheduler:
+        """A node of this process that works nothing, on the same store."""
+        return await self._stack.enter_async_context(self._opening(HandlerRegistry(), concurrency=0))
+
+    async def node(self, *, skew: timedelta = _ON_TIME, **options: Any) -> NodeProcess:
+        """A node in a new process; `skew` is how wrong its own clock is."""
+        (node,) = await self.nodes(1, skew=skew, **options)
+        return node
+
+    async def nodes(
+        self,
+        number: int,
+        *,
+        skew: timedelta = _ON_TIME,
+        lease: timedelta = DEFAULT_LEASE,
+        drain_timeout: timedelta = _ON_TIME,
+        concurrency: int = 8,
+    ) -> list[NodeProcess]:
+        """So many, opened at the same moment."""
+        nodes = [await self._start() for _ in range(number)]
+        await asyncio.gather(*(node.meet(self._opening, skew) for node in nodes))
+        options = {"lease": lease, "drain_timeout": drain_timeout, "concurrency": concurrency}
+        await asyncio.gather(*(node.open(options) for node in nodes))
+        return nodes
+
+    async def _start(self) -> NodeProcess:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rota_contracts.node_process", stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        node = NodeProcess(process, self.begun)
+        self._stack.push_async_callback(node.kill)
+        return node
+
+    async def until(self, predicate: Callable[[], Any], *, within: timedelta = PATIENCE) -> Any:
+        """Wait until the predicate (sync or async) is true, and give its value."""
+        deadline = time.monotonic() + within.total_seconds()
+        while True:
+            value = predicate()
+            if value := await value if inspect.isawaitable(value) else value:
+                return value
+            assert time.monotonic() < deadline, f"did not become true within {within}: {predicate}"
+            await asyncio.sleep(0.01)
+
+    async def begins(self, number: int, job_id: str = "job", *, within: timedelta = PATIENCE) -> list[Begun]:
+        """The calls of the job's handlers, once there are so many."""
+        await self.until(lambda: len(self.of(job_id)) >= number, within=within)
+        return self.of(job_id)
+
+    def of(self, job_id: str = "job") -> list[Begun]:
+        return [each for each in self.begun if each.job_id == job_id]
+
+    async def ended(self, client: JobScheduler, run_id: UUID, *, within: timedelta = PATIENCE) -> JobRun:
+        """The run, once it is final."""
+
+        async def final() -> JobRun | None:
+            run = await client.get_run(run_id)
+            return run if run is not None and run.state.is_final else None
+
+        run: JobRun = await self.until(final, within=within)
+        return run
+
+
+@asynccontextmanager
+async def elsewhere(opening: Opening) -> AsyncGenerator[Elsewhere]:
+    """Whatever happens, no process is left."""
+    async with AsyncExitStack() as stack:
+        yield Elsewhere(opening, stack)
