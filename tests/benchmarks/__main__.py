@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import bench_cron, bench_drain, bench_latency, bench_schedules
+from tests.benchmarks import bench_cron, bench_drain, bench_latency, bench_postgres_drain, bench_schedules
 from tests.benchmarks.machine import load, machine
 from tests.benchmarks.report import Goal, Report, Table
 
@@ -43,6 +45,7 @@ BENCHES: dict[str, Callable[[bool], Report]] = {
     bench_drain.NAME: bench_drain.run,
     bench_latency.NAME: bench_latency.run,
     bench_schedules.NAME: bench_schedules.run,
+    bench_postgres_drain.NAME: bench_postgres_drain.run,
 }
 
 
@@ -57,6 +60,7 @@ def _chosen() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, and write the raw numbers."""
     chosen = _chosen()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is told to end stops its servers first
     began = time.monotonic()
     result: dict[str, Any] = {"at": datetime.now(UTC).isoformat(), "quick": chosen.quick, **machine(), "benchmarks": {}}
     reports: list[Report] = []

@@ -11,7 +11,10 @@ from typing import Any
 
 from tests.benchmarks.process import apscheduler4
 
-PACKAGES = ("rota", "huey", "taskiq", "apscheduler", "cronsim", "croniter")
+PACKAGES = (
+    *("rota", "huey", "taskiq", "apscheduler", "cronsim", "croniter"),
+    *("procrastinate", "saq", "pgqueuer", "asyncpg", "psycopg"),
+)
 
 
 def machine() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from attrs import field, frozen
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 300  # seconds for one measurement
+_WHERE = ("url", "postmaster", "path")  # of no interest to who watches
 T = TypeVar("T")
 
 
@@ -56,7 +57,7 @@ def measure(entry: Entry, what: str, **settings: Any) -> dict[str, Any]:
     )
     if done.returncode:
         raise Broken(f"{entry.name} {what}: {done.stderr.strip()[-2000:]}")
-    told = ", ".join(f"{name}={value}" for name, value in settings.items())
+    told = ", ".join(f"{name}={value}" for name, value in settings.items() if name not in _WHERE)
     _say(f"  {entry.name} {what} {told}: {time.monotonic() - began:.1f} s")
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -1,0 +1,62 @@
+"""PgQueuer over asyncpg."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import Any
+
+import asyncpg
+
+from tests.benchmarks.durable import Drain
+
+TITLE = "PgQueuer"
+PROMISES = "starts in order, overlaps unless limited; a log row for each change of state"
+SETTINGS = "asyncpg; one entrypoint; batch size, connections and event loop as the row says"
+UNFINISHED = "SELECT FROM pgqueuer LIMIT 1"
+
+
+def load(url: str, runs: int) -> dict[str, Any]:
+    return asyncio.run(_load(url, runs))
+
+
+async def _load(url: str, runs: int) -> dict[str, Any]:
+    connection = await asyncpg.connect(url)
+    queries = import_module("pgqueuer").Queries.from_asyncpg_connection(connection)
+    await queries.install()
+    for start in range(0, runs, 1_000):
+        size = min(1_000, runs - start)
+        await queries.enqueue(["noop"] * size, [None] * size, [0] * size)
+    await connection.close()
+    return {"runs": runs}
+
+
+def drain(
+    url: str, postmaster: int, runs: int, batch: int, connections: int = 1, limit: int = 0, uvloop: bool = False
+) -> dict[str, Any]:
+    """`limit`: how many of the entrypoint may run at a time, 0 for any number. Its command line runs on uvloop."""
+    work = _drain(url, postmaster, runs, batch, connections, limit)
+    found: dict[str, Any] = import_module("uvloop").run(work) if uvloop else asyncio.run(work)
+    return found
+
+
+async def _drain(url: str, postmaster: int, runs: int, batch: int, connections: int, limit: int) -> dict[str, Any]:
+    drained = Drain(runs, postmaster)
+    pgqueuer = import_module("pgqueuer")
+    pool = await asyncpg.create_pool(url, min_size=connections, max_size=connections)
+    app = (
+        pgqueuer.PgQueuer.from_asyncpg_connection(await pool.acquire())
+        if connections == 1
+        else pgqueuer.PgQueuer.from_asyncpg_pool(pool)
+    )
+
+    @app.entrypoint("noop", concurrency_limit=limit)  # type: ignore[untyped-decorator]
+    async def noop(job: object) -> None:
+        drained.up()
+
+    work = asyncio.create_task(app.run(batch_size=batch))
+    found = await drained.finished(url, UNFINISHED)
+    app.shutdown.set()
+    await work
+    pool.terminate()
+    return found
