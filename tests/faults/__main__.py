@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from tests.faults.broken import BROKEN
+from tests.faults.power import SOUND, prove
 from tests.faults.rows import FAULTS, QUICK
 from tests.faults.scene import Fault, Result, play
 from tests.faults.stores import PostgresStore, SqliteStore, Store
@@ -28,17 +30,23 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=None, help="how long faults are injected in each row")
     parser.add_argument("--quick", action="store_true", help="a few short rows, about a minute")
     parser.add_argument("--minutes", type=float, default=None, help="all rows again and again, for so long")
-    parser.add_argument("--broken", default=None, help="a broken backend of tests/faults/broken.py (SQLite)")
+    parser.add_argument(
+        "--broken", nargs="?", const="all", choices=["all", SOUND, *BROKEN], help="instead: are broken backends caught?"
+    )
+    parser.add_argument("--seeds", type=int, default=20, help="with --broken: how often each is played")
     parser.add_argument("--keep", type=Path, default=None, help="keep journals, events and logs in this folder")
     return parser.parse_args()
 
 
+def _stores(options: argparse.Namespace) -> list[str]:
+    return [options.store] if options.store else ["sqlite", "postgres"]
+
+
 def _chosen(options: argparse.Namespace) -> list[tuple[Fault, str]]:
     everything = [fault.name for fault in FAULTS]
-    stores = ["sqlite"] if options.broken else [options.store] if options.store else ["sqlite", "postgres"]
     return [
         (fault, store)
-        for store in stores
+        for store in _stores(options)
         for fault in FAULTS
         if fault.name in (QUICK[store] if options.quick and not options.only else everything)
         and options.only in fault.name
@@ -84,9 +92,7 @@ class Suite:
     def _play(self, fault: Fault, store: str, folder: Path, number: int) -> None:
         folder.mkdir(parents=True)
         rng = Random(f"{self._seed}-{number}")
-        result = asyncio.run(
-            play(fault, self._store(store, folder), folder, rng, self._seconds, broken=self._options.broken)
-        )
+        result = asyncio.run(play(fault, self._store(store, folder), folder, rng, self._seconds))
         self.results.append(result)
         print(_line(result), flush=True)
         for each in result.notes:
@@ -113,5 +119,12 @@ class Suite:
         return 1 if wrong else 0
 
 
+def main() -> int:
+    options = _options()
+    if options.broken:
+        return prove(options.broken, options.seeds, _stores(options))
+    return Suite(options).run()
+
+
 if __name__ == "__main__":
-    sys.exit(Suite(_options()).run())
+    sys.exit(main())

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from uuid import UUID
 
-from rota import AttemptOutcome, Event, JobRun, RunState
+from rota import AttemptOutcome, Cause, Event, JobRun, RunState
 from tests.faults.evidence import Evidence
 
 _FAILURES = (AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT, AttemptOutcome.LOST)
@@ -75,7 +75,7 @@ def s15(evidence: Evidence) -> Iterator[str]:
 
 
 def s17(evidence: Evidence) -> Iterator[str]:
-    """Exactly one dead letter per JobDeadLettered, with its error and its attempts."""
+    """Exactly one dead letter per JobDeadLettered, with its error, its attempts and its payload."""
     letters = Counter(evidence.letters)
     told = Counter(_run_of(event) for event in evidence.told if event.event_type == _DEAD)
     dead = {run.run_id: run for _, run in evidence.all_runs() if run.state is RunState.DEAD}
@@ -86,3 +86,15 @@ def s17(evidence: Evidence) -> Iterator[str]:
     for run in dead.values():
         if not run.error or not run.attempts:
             yield f"the letter {run.run_id} of {run.job_id} has lost its error or its attempts"
+    yield from _lost_payloads(evidence)
+
+
+def _lost_payloads(evidence: Evidence) -> Iterator[str]:
+    """What a letter keeps is what its replay is given."""
+    labels = {body.run_id: body.label for body in evidence.bodies}
+    for letter, replay in evidence.replays.items():
+        run = evidence.by_id.get(replay)
+        if run is None or run.replay_of != letter or run.cause is not Cause.REPLAY:
+            yield f"the replay {replay} of letter {letter} is not in history as such"
+        elif run.state.is_final and labels.get(replay) != labels.get(letter):
+            yield f"the replay of {letter} was given {labels.get(replay)!r}, not {labels.get(letter)!r}"

@@ -8,11 +8,13 @@ from datetime import timedelta
 from itertools import pairwise
 from uuid import UUID
 
-from rota import Attempt, AttemptOutcome, Cause, JobRun, RunState
+from rota import Attempt, AttemptOutcome, Cause, JobRun, RetryPolicy, RunState
 from rota.lifecycle import nominal_backoff
-from tests.faults.evidence import Body, Call, Evidence
+from tests.faults.evidence import LEASE, POLL, Body, Call, Evidence
 
 _SLACK = timedelta(milliseconds=5)  # between two readings of one machine's clock
+_BUSY = timedelta(seconds=1)  # for which a machine may have better things to do
+_SETTLES = LEASE + 2 * POLL  # after healing
 
 
 def s1(evidence: Evidence) -> Iterator[str]:
@@ -20,6 +22,7 @@ def s1(evidence: Evidence) -> Iterator[str]:
     yield from _lost_calls(evidence)
     yield from _phantom_runs(evidence)
     yield from _phantom_successes(evidence)
+    yield from _other_payloads(evidence)
     standing = {run.event_id for _, run in evidence.all_runs() if run.cause is Cause.EVENT}
     yield from (f"event {event_id} made no run" for event_id in evidence.written if event_id not in standing)
 
@@ -63,6 +66,14 @@ def _phantom_successes(evidence: Evidence) -> Iterator[str]:
             yield f"run {run.run_id} of {run.job_id} SUCCEEDED before its handler returned"
 
 
+def _other_payloads(evidence: Evidence) -> Iterator[str]:
+    """Every attempt gets what was given (ID-4)."""
+    labels: dict[UUID, set[str]] = defaultdict(set)
+    for body in evidence.bodies:
+        labels[body.run_id].add(body.label)
+    yield from (f"attempts of run {run_id} saw different payloads" for run_id, seen in labels.items() if len(seen) > 1)
+
+
 def _ended_before(attempt: Attempt, body: Body) -> bool:
     if attempt.ended_at is None or body.end_wall is None:
         return False
@@ -90,7 +101,7 @@ def s5(evidence: Evidence) -> Iterator[str]:
             if older.end is not None and older.end <= newer.begin:
                 continue
             what = f"{key.job_id}: run {newer.run_id} began while the body of {older.run_id} (token {older.token}) ran"
-            if not evidence.excuses_overlap:
+            if not evidence.may_overlap(key):
                 yield what
             elif _accepted(evidence, older):
                 yield f"{what}, and the older outcome was accepted"
@@ -112,7 +123,7 @@ def s6(evidence: Evidence) -> Iterator[str]:
         run = evidence.by_id.get(body.run_id)
         if run is None or not run.state.is_final or run.ended_at is None:
             continue
-        if body.begin_wall > run.ended_at.timestamp() + 1 and not evidence.excuses_overlap:
+        if body.begin_wall > run.ended_at.timestamp() + 1 and not (evidence.stops or evidence.cuts):
             yield f"run {run.run_id} of {run.job_id} began again after it had ended"
 
 
@@ -192,11 +203,8 @@ def _twice_for_one_call(evidence: Evidence) -> Iterator[str]:
 
 
 def s13(evidence: Evidence) -> Iterator[str]:
-    """Nothing starts before its time: delays, due instants, backoff."""
+    """Nothing starts before its time: delays, due instants, backoff. A retry does not come late either."""
     delays = {call.run_id: call.delay for call in evidence.calls}
-    policies = {
-        (each.definition.scope_id, each.definition.job_id): each.definition.retry for each in evidence.validities
-    }
     for key, run in evidence.all_runs():
         if not run.attempts:
             continue
@@ -205,13 +213,22 @@ def s13(evidence: Evidence) -> Iterator[str]:
             yield f"run {run.run_id} of {key.job_id} started before its delay was over"
         if run.due is not None and first < run.due:
             yield f"run {run.run_id} of {key.job_id} started before it was due"
-        policy = policies.get(key)
+        policy = evidence.policies.get(key)
         for before, after in pairwise(run.attempts):
-            if policy is None or before.ended_at is None or before.outcome is AttemptOutcome.LOST:
-                continue
-            least = nominal_backoff(policy, before.number) * (1 - policy.jitter)
-            if after.started_at - before.ended_at < least - _SLACK:
-                yield f"run {run.run_id} of {key.job_id}: attempt {after.number} came before its backoff was over"
+            wrong = "" if policy is None else _wrong_wait(evidence, policy, before, after)
+            if wrong:
+                yield f"run {run.run_id} of {key.job_id}: attempt {after.number} {wrong}"
+
+
+def _wrong_wait(evidence: Evidence, policy: RetryPolicy, before: Attempt, after: Attempt) -> str:
+    if before.ended_at is None or before.outcome is AttemptOutcome.LOST:
+        return ""
+    gap, nominal = after.started_at - before.ended_at, nominal_backoff(policy, before.number)
+    if gap < nominal * (1 - policy.jitter) - _SLACK:
+        return "came before its backoff was over"
+    is_quiet = evidence.is_calm or before.ended_at > evidence.healed_at + _SETTLES
+    late = gap - nominal * (1 + policy.jitter)
+    return f"came {late} after its backoff was over" if is_quiet and late > POLL + _BUSY else ""
 
 
 def s18(evidence: Evidence) -> Iterator[str]:

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from rota import Attempt, AttemptOutcome, Cause, Cron
+from rota import Attempt, AttemptOutcome, Cause, Cron, JobRun
 from rota.backend import JobKey
+from rota.lifecycle import nominal_backoff
 from rota.run import DecisionKind
-from tests.faults.evidence import Evidence, Validity
+from tests.faults.evidence import BLOCKING, LEASE, POLL, SLOW, Evidence, Validity
 from tests.faults.journal import Entry
 
+PATIENCE = LEASE + 2 * POLL + timedelta(seconds=5)
+_TAKES = {"slow": timedelta(seconds=SLOW), "single": timedelta(seconds=SLOW), "blocking": timedelta(seconds=BLOCKING)}
 _MARGIN = timedelta(seconds=3)  # an occurrence younger than this may still be undecided
 _INSTANT = timedelta(microseconds=1)
 _IN_FLIGHT = 1.0  # seconds an exchange that began before the signal may take
@@ -72,8 +75,13 @@ def s3(evidence: Evidence) -> Iterator[str]:
 
 
 def s9(evidence: Evidence) -> Iterator[str]:
-    """After healing every run ends in time, and cron jobs go on."""
-    yield from (f"after healing, {each} did not end in time" for each in evidence.unfinished)
+    """After healing every trigger is answered, nothing waits longer than it must, and cron jobs go on."""
+    if not evidence.is_patient:
+        return
+    yield from (f"after healing, {each} did not end" for each in evidence.unfinished)
+    yield from (f"after healing, {each} was not answered" for each in evidence.unanswered)
+    for key, runs in evidence.runs.items():
+        yield from _waits(evidence, key, runs)
     for validity in evidence.validities:
         key = _key(validity)
         if not isinstance(validity.definition.trigger, Cron) or validity.until < evidence.read_at:
@@ -82,6 +90,25 @@ def s9(evidence: Evidence) -> Iterator[str]:
         owed = validity.definition.trigger.previous_before(evidence.read_at - _MARGIN)
         if owed > validity.since + _MARGIN and (newest is None or newest < owed):
             yield f"{key.job_id} has not been decided since {newest}"
+
+
+def _waits(evidence: Evidence, key: JobKey, runs: list[JobRun]) -> Iterator[str]:
+    """Each attempt starts `PATIENCE` after it could, and ends as much after it should."""
+    delays = {call.run_id: call.delay for call in evidence.calls}
+    free_at, retry = evidence.healed_at, evidence.policies.get(key)
+    for run in runs:
+        ready_at = run.queued_at + delays.get(run.run_id, timedelta(0))
+        for each in run.attempts:
+            could = max(evidence.healed_at, free_at, ready_at)
+            if each.started_at - could > PATIENCE:
+                yield f"run {run.run_id} of {key.job_id} waited {each.started_at - could} after healing"
+            if each.ended_at is None:
+                continue
+            took = each.ended_at - max(each.started_at, evidence.healed_at)
+            if took > _TAKES.get(key.job_id, timedelta(0)) + PATIENCE:
+                yield f"an attempt of run {run.run_id} of {key.job_id} took {took} after healing"
+            backoff = timedelta(0) if retry is None else nominal_backoff(retry, each.number) * (1 + retry.jitter)
+            free_at, ready_at = max(free_at, each.ended_at), each.ended_at + backoff
 
 
 def s14(evidence: Evidence) -> Iterator[str]:
@@ -95,8 +122,6 @@ def s14(evidence: Evidence) -> Iterator[str]:
             continue
         if attempt.started_at.timestamp() > signalled.wall + _IN_FLIGHT:
             yield f"run {body.run_id} of {body.key.job_id} was claimed by a node that was leaving"
-    if evidence.excuses_lost_on_leaving:
-        return
     gone = {entry.data["node"]: entry for entry in evidence.journal if entry.kind == "left"}
     for _, run in evidence.all_runs():
         for each in run.attempts:

@@ -10,10 +10,14 @@ from uuid import UUID
 
 from attrs import define, field, frozen
 
-from rota import Event, JobDefinition, JobRun
+from rota import Event, JobDefinition, JobRun, RetryPolicy
 from rota.backend import JobKey
 from rota.run import Decision
 from tests.faults.journal import Entry
+
+LEASE, POLL = timedelta(seconds=2), timedelta(seconds=1)
+SLOW, BLOCKING = 3.0, 2.6  # seconds of handlers that are longer than the lease
+THREADED = ("blocking",)  # jobs whose body cannot be cancelled
 
 
 @frozen
@@ -35,6 +39,16 @@ class Validity:
     definition: JobDefinition
     since: datetime
     until: datetime
+
+
+@frozen
+class Sessions:
+    """Connections of the nodes and the client, as the server counted them."""
+
+    at: float
+    count: int
+    most: int  # that they may have
+    idle: int = 0  # in a transaction, for more than a second
 
 
 @define
@@ -71,15 +85,30 @@ class Evidence:
     removed: dict[JobKey, datetime] = field(factory=dict)
     outages: list[tuple[float, float]] = field(factory=list)  # monotonic
     max_attempts: dict[JobKey, int] = field(factory=dict)
-    excuses_overlap: bool = False  # processes were stopped, cut off, or clocks moved
-    excuses_lost_on_leaving: bool = False  # the store was away while nodes left
-    unfinished: list[str] = field(factory=list)  # what had not ended in time after healing
+    replays: dict[UUID, UUID] = field(factory=dict)  # of letters
+    stops: bool = False  # processes were stopped: bodies may overlap
+    cuts: bool = False  # nodes could not reach the store: bodies in threads may overlap
+    is_calm: bool = False  # nothing was held up, from the beginning on
+    is_patient: bool = True  # liveness is judged
+    sessions: list[Sessions] = field(factory=list)
+    unfinished: list[str] = field(factory=list)  # what had not ended long after healing
+    unanswered: list[str] = field(factory=list)  # triggers after healing
+    healed_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     read_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def may_overlap(self, key: JobKey) -> bool:
+        """RUN-1: a process paused past its lease, or a body that ignored its cancellation."""
+        return self.stops or (self.cuts and key.job_id in THREADED)
 
     def all_runs(self) -> Iterator[tuple[JobKey, JobRun]]:
         for key, runs in self.runs.items():
             for run in runs:
                 yield key, run
+
+    @cached_property
+    def policies(self) -> dict[JobKey, RetryPolicy]:
+        definitions = [each.definition for each in self.validities]
+        return {JobKey(each.scope_id, each.job_id): each.retry for each in definitions}
 
     @cached_property
     def by_id(self) -> dict[UUID, JobRun]:

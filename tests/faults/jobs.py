@@ -26,13 +26,12 @@ from rota import (
     RetryPolicy,
 )
 from rota import Failed as FailedResult
+from tests.faults.evidence import BLOCKING, SLOW
 from tests.faults.journal import Journal
 from tests.faults.points import Points
 
-LEASE = timedelta(seconds=2)
 OTHER_SCOPE = "other"
 ORDERED = ("shop", "Ordered")
-SLOW, BLOCKING = 3.0, 2.6  # longer than the lease
 LONG = ("slow", "blocking")  # and tried again when their node is gone
 
 _MANY = RetryPolicy(max_attempts=30, backoff=(timedelta(milliseconds=200),), jitter=0.1)

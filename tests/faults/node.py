@@ -15,9 +15,10 @@ from typing import Any
 
 from rota import JobNotifyEventStore, Precision, Retention, Scheduler, SystemClock
 from rota.backend import Backend
-from tests.faults.broken import BROKEN
+from tests.faults.broken import BROKEN, sabotage
 from tests.faults.event_store import FileEventStore
-from tests.faults.jobs import LEASE, Bodies, Ledger
+from tests.faults.evidence import LEASE
+from tests.faults.jobs import Bodies, Ledger
 from tests.faults.journal import Journal
 from tests.faults.points import Points, arm
 
@@ -38,18 +39,27 @@ class SkewedClock(SystemClock):
 
 def open_backend(url: str, *, broken: str | None = None, skew: timedelta = timedelta(0)) -> Backend:
     """The backend under test, or a deliberately broken one."""
-    if url.startswith("sqlite:"):
-        from rota_backends.sqlite import SqliteBackend
+    backend = _sqlite(url, broken, skew) if url.startswith("sqlite:") else _postgres(url, broken, skew)
+    sabotage(backend, broken)
+    return backend
 
-        path = url.partition(":")[2]
-        if broken is not None:
-            return BROKEN[broken](path, precision=Precision.SECOND, clock=SkewedClock(skew) if skew else None)
-        return SqliteBackend(path, precision=Precision.SECOND)
+
+def _sqlite(url: str, broken: str | None, skew: timedelta) -> Backend:
+    from rota_backends.sqlite import SqliteBackend
+    from tests.faults.broken_sqlite import CLASSES
+
+    clock = SkewedClock(skew) if broken == "node-clock" else None
+    return CLASSES.get(broken or "", SqliteBackend)(url.partition(":")[2], precision=Precision.SECOND, clock=clock)
+
+
+def _postgres(url: str, broken: str | None, skew: timedelta) -> Backend:
     from rota_backends.postgres import PostgresBackend
+    from tests.faults.broken_postgres import CLASSES
 
-    backend = PostgresBackend(url, precision=Precision.SECOND)
-    if skew:
-        backend.clock = SkewedClock(skew)
+    clock = SkewedClock(skew)
+    store_clock = clock if broken == "node-clock" else None
+    backend = CLASSES.get(broken or "", PostgresBackend)(url, precision=Precision.SECOND, clock=store_clock)
+    backend.clock = clock
     return backend
 
 

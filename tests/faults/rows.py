@@ -135,7 +135,7 @@ async def double_terms(scene: Scene) -> None:
 
 
 async def many_nodes(scene: Scene) -> None:
-    """Six nodes look at every second; three more start at once in the middle."""
+    """Six nodes look at every second, all started at once on an empty store; two more come in the middle."""
     await asyncio.sleep(scene.seconds / 2)
     await asyncio.gather(*[scene.cluster.start() for _ in range(2)])
     scene.injected = len(scene.cluster.alive)
@@ -244,26 +244,26 @@ async def server_disk_full(scene: Scene) -> None:
 
 
 FAULTS = [
-    Fault("no fault", nothing),
+    Fault("no fault", nothing, is_calm=True),
     Fault("kill -9 at random", kills),
     Fault("kill -9 of all nodes", all_killed),
     Fault("crash points", crash_points, nodes=1),
-    Fault("SIGSTOP past the lease", stops, excuses_overlap=True),
+    Fault("crash while dead-lettering", crash_while_dead_lettering, nodes=1),
+    Fault("SIGSTOP past the lease", stops, stops=True),
     Fault("SIGTERM mid-run", terms),
     Fault("SIGTERM twice", double_terms),
-    Fault("six nodes on one second", many_nodes, nodes=4),
-    Fault("locked by an outside writer", locked, ("sqlite",), excuses_overlap=True),
-    Fault("disk full", disk_full, ("sqlite",), excuses_overlap=True),
-    Fault("server killed and restarted", server_killed, ("postgres",), excuses_overlap=True),
+    Fault("many nodes on one second", many_nodes, nodes=6, is_calm=True),
+    Fault("locked by an outside writer", locked, ("sqlite",), cuts=True),
+    Fault("disk full", disk_full, ("sqlite",), cuts=True),
+    Fault("server killed and restarted", server_killed, ("postgres",), cuts=True),
     Fault("sessions terminated", terminated, ("postgres",)),
     Fault("connections reset", resets, ("postgres",)),
-    Fault("connections black-holed", black_holes, ("postgres",), excuses_overlap=True),
+    Fault("connections black-holed", black_holes, ("postgres",), cuts=True),
     Fault("ambiguous commits", ambiguous, ("postgres",)),
     Fault("serialisation failures", conflicts, ("postgres",)),
-    Fault("server's disk full", server_disk_full, ("postgres",), excuses_overlap=True),
-    Fault("clocks of nodes wrong by minutes", clocks, ("postgres",), skews=(-300.0, 0.0, 300.0)),
+    Fault("server's disk full", server_disk_full, ("postgres",), cuts=True),
+    Fault("clocks of nodes wrong by minutes", clocks, ("postgres",), skews=(-300.0, 0.0, 300.0), is_calm=True),
 ]
-DEAD_LETTERS = Fault("crash while dead-lettering", crash_while_dead_lettering, nodes=1)  # part of the crash points
 QUICK = {
     "sqlite": ("crash points", "SIGSTOP past the lease"),
     "postgres": ("kill -9 at random", "ambiguous commits"),

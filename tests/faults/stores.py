@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
+from tests.faults.broken_postgres import break_schema
+from tests.faults.cluster import Cluster
+from tests.faults.evidence import Evidence, Sessions
 from tests.faults.proxy import Proxy
 from tests.servers import PostgresServer
 
@@ -32,7 +37,7 @@ class SqliteStore:
         self.path = folder / "jobs.db"
         self.url = self.node_url = f"sqlite:{self.path}"
 
-    async def start(self) -> None:
+    async def start(self, broken: str | None = None) -> None:
         """Nodes make the file."""
 
     async def lock(self, seconds: float) -> None:
@@ -71,16 +76,18 @@ class PostgresStore:
         PostgresStore._count += 1
         self.server = server
         self.proxy = Proxy(server.port)
-        self._database = f"faults_{PostgresStore._count}"
+        self.database = f"faults_{PostgresStore._count}"
         self.url = self._at(server.port)
         self.node_url = self.url
         self._can_refuse = False
 
     def _at(self, port: int) -> str:
-        return f"postgresql://postgres@127.0.0.1:{port}/{self._database}"
+        return f"postgresql://postgres@127.0.0.1:{port}/{self.database}"
 
-    async def start(self) -> None:
-        await self._run(self.server.url, f"CREATE DATABASE {self._database}")
+    async def start(self, broken: str | None = None) -> None:
+        await self._run(self.server.url, f"CREATE DATABASE {self.database}")
+        if broken is not None:
+            await break_schema(self.url, broken)
         await self.proxy.start()
         self.node_url = self._at(self.proxy.port)
 
@@ -117,17 +124,52 @@ class PostgresStore:
         await self._run(self.url, f"UPDATE public.refusal SET sqlstate = '{sqlstate}', chance = {chance}")
 
     async def strange(self) -> list[str]:
-        """Sessions that hang in a transaction (S19)."""
-        rows = await self._run(
-            self.url,
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%' "
-            "AND now() - state_change > interval '1 second'",
-        )
-        return [f"S19: session {row[0]} is idle in a transaction" for row in rows]
+        """Nothing: its sessions are watched all the time."""
+        return []
 
     async def stop(self) -> None:
         await self.proxy.stop()
-        await self._run(self.server.url, f"DROP DATABASE IF EXISTS {self._database} WITH (FORCE)")
+        await self._run(self.server.url, f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
 
 
 Store = SqliteStore | PostgresStore
+
+
+_SESSIONS = """SELECT count(*), count(*) FILTER (WHERE state LIKE 'idle in transaction%'
+    AND clock_timestamp() - state_change > interval '1 second')
+    FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'rota%'"""
+_PER_NODE = 5  # the pool, and the one that listens
+_EVERY = 0.5  # seconds
+
+
+@asynccontextmanager
+async def watch_sessions(store: Store, cluster: Cluster, evidence: Evidence) -> AsyncGenerator[None]:
+    """Count connections all the time (S19); a file has none."""
+    if isinstance(store, SqliteStore):
+        yield
+        return
+    watching = asyncio.create_task(_count_sessions(store, cluster, evidence))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _count_sessions(store: PostgresStore, cluster: Cluster, evidence: Evidence) -> None:
+    while True:
+        try:
+            connection = await asyncpg.connect(store.server.url, timeout=2)
+        except (OSError, asyncpg.PostgresError):
+            await asyncio.sleep(_EVERY)
+            continue
+        try:
+            while True:
+                count, idle = await connection.fetchrow(_SESSIONS, store.database, timeout=2) or (0, 0)
+                most = _PER_NODE * (len(cluster.alive) + 1)
+                evidence.sessions.append(Sessions(time.monotonic(), count, most, idle))
+                await asyncio.sleep(_EVERY)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            continue  # the server was killed
+        finally:
+            connection.terminate()

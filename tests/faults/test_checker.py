@@ -87,7 +87,7 @@ BAD: list[tuple[str, str, Bad]] = [
     (
         "S5",
         "bodies overlap and the older outcome was accepted",
-        lambda: good(journal=[*body(1, 3, 5, token=2), *body(2, 4.5, 4.9, token=3)], excuses_overlap=True),
+        lambda: good(journal=[*body(1, 3, 5, token=2), *body(2, 4.5, 4.9, token=3)], stops=True),
     ),
     (
         "S6",
@@ -197,7 +197,7 @@ def test_a_repeated_event_is_no_violation() -> None:
 def test_a_lost_lease_excuses_an_overlap_of_bodies() -> None:
     runs = run(1, attempt(1, 1, 3, "lost", token=1), attempt(2, 3, 4, token=2))
     lines = [*body(1, 1, 3.5, token=1), *body(1, 3.1, 3.9, token=2)]
-    assert list(CHECKS["S5"](_runs(runs, journal=lines, excuses_overlap=True))) == []
+    assert list(CHECKS["S5"](_runs(runs, journal=lines, stops=True))) == []
     assert list(CHECKS["S5"](_runs(runs, journal=lines))) != []
 
 

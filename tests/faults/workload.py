@@ -22,6 +22,7 @@ _PACE = {
     "plain": 0.25, "keyed": 0.5, "delayed": 0.7, "ledger": 0.6, "flaky": 1.5, "poison": 1.2, "single": 5.0,
     "slow": 3.6, "blocking": 3.6, "late": 2.0, "other": 0.8, "event": 0.4, "passing": 3.0,
 }  # fmt: skip
+_ONCE_MORE = (*["plain"] * 4, "flaky", "flaky", "poison", "keyed", "delayed", "event", "other")
 
 
 class Workload:
@@ -85,6 +86,14 @@ class Workload:
             await self._trigger(JobKey(OTHER_SCOPE, "plain"))
         else:
             await self._trigger(JobKey("default", kind))
+
+    async def once_more(self) -> None:
+        """After healing: everybody is served again, without anybody's help (B26)."""
+        answered = len(self._evidence.calls)
+        for kind in _ONCE_MORE:
+            await self._act(kind)
+        late = self._evidence.calls[answered:]
+        self._evidence.unanswered += [f"{each.label} of {each.key.job_id}" for each in late if each.run_id is None]
 
     def _label(self) -> str:
         return f"call-{next(self._numbers)}"
