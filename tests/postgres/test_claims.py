@@ -123,7 +123,7 @@ async def _read_by_an_exchange(*held: tuple[UUID, int]) -> dict[str, _Read]:
     async with connection.transaction():
         await connection.fetch(
             f'SELECT * FROM "{SCHEMA}".exchange(NULL, $1, $2, $3, $4, $4, $5, $6, $6, $7, $8, $9, 100, '
-            "'node', 0, '{ok}', 10, '30 s', NULL, NULL)",
+            "'node', 0, 0, '{ok}', 10, '30 s', NULL, NULL)",
             [run_id for run_id, _ in held], [token for _, token in held], ["node"] * count, ["succeeded"] * count,
             [1] * count, [None] * count, [None] * count, [None] * count, [False] * count,
         )  # fmt: skip

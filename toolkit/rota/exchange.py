@@ -17,35 +17,90 @@ log = logging.getLogger("rota")
 
 
 class Room:
-    """How many bodies may run, and how many do; with `queues`, in each queue (LEASE-7)."""
+    """How many bodies may run, and how many do; with `queues`, in each queue (LEASE-7).
 
-    def __init__(self, concurrency: int, queues: Mapping[str, int] | None) -> None:
+    With several hands each claims its share, so that one batch runs while the store works on another.
+    """
+
+    def __init__(self, concurrency: int, queues: Mapping[str, int] | None, hands: int = 1) -> None:
         self.capacity = concurrency if queues is None else sum(queues.values())
+        self.share = _share(self.capacity, hands)
         self.running = 0
-        self._queues = queues
-        self._running_in: dict[str, int] = {}
+        self._promised = 0  # to claims under way
+        self._queues = None if queues is None else {queue: _Places(slots, hands) for queue, slots in queues.items()}
+
+    @property
+    def is_ample(self) -> bool:
+        """Whether a claim beside another can have its full share. (A smaller one would use up a wake-up, and might
+        leave out just what it was about.)"""
+        return self._free >= self.share and (
+            self._queues is None or all(places.are_ample for places in self._queues.values())
+        )
+
+    @property
+    def _free(self) -> int:
+        return self.capacity - self.running - self._promised
+
+    def promise(self) -> tuple[int, Mapping[str, int] | None]:
+        """What a new claim may bring in all, and in each queue where they have slots of their own."""
+        limit = min(self._free, self.share)
+        self._promised += limit
+        if self._queues is None:
+            return limit, None
+        return limit, {queue: places.promise() for queue, places in self._queues.items()}
+
+    def take_back(self, request: ClaimRequest) -> None:
+        """The claim is answered."""
+        self._promised -= request.limit
+        for queue, slots in (request.queues or {}).items():
+            if self._queues is not None:
+                self._queues[queue].free += slots
 
     def take(self, claims: Sequence[Claim]) -> None:
         self.running += len(claims)
         if self._queues is not None:
             for claim in claims:
-                self._running_in[claim.queue] = self._running_in.get(claim.queue, 0) + 1
+                self._queues[claim.queue].free -= 1
 
-    def free(self, claim: Claim) -> None:
+    def leave(self, claim: Claim) -> None:
         self.running -= 1
         if self._queues is not None:
-            self._running_in[claim.queue] -= 1
+            self._queues[claim.queue].free += 1
 
-    def left(self) -> tuple[int, Mapping[str, int] | None]:
-        """Free slots in all, and in each queue where they have their own."""
-        free = self.capacity - self.running
-        if self._queues is None:
-            return free, None
-        return free, {queue: slots - self._running_in.get(queue, 0) for queue, slots in self._queues.items()}
+
+class _Places:
+    """The slots of one queue."""
+
+    def __init__(self, slots: int, hands: int) -> None:
+        self.free = slots
+        self._share = _share(slots, hands)
+
+    @property
+    def are_ample(self) -> bool:
+        return self.free >= self._share
+
+    def promise(self) -> int:
+        slots = min(self.free, self._share)
+        self.free -= slots
+        return slots
+
+
+def _share(slots: int, hands: int) -> int:
+    return -(-slots // hands)
+
+
+class _Hand:
+    """One claim at a time: its number is the store's only way to know a repeat."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_busy = False
+        self.unanswered: ClaimRequest | None = None
 
 
 class Exchange:
-    """One at a time claims; any number may settle meanwhile. A call that failed is repeated with the same request."""
+    """Each hand claims one at a time; what is finished need not wait for a free one. A call that failed is repeated
+    with the same request."""
 
     def __init__(
         self, backend: Backend, handlers: HandlerRegistry, room: Room, *, node_id: str, lease: timedelta, keep: int
@@ -66,14 +121,33 @@ class Exchange:
         self._finished: list[Settlement] = []
         self._finished_held: list[Held] = []
         self._number = 0
-        self._unanswered: ClaimRequest | None = None
+        self._claiming = 0  # hands that claim just now
+        self._hands = [_Hand(number) for number in range(backend.hands)]
+        self._is_filled = False  # the last claim brought all it could: there may be more
         self._stale: list[Claim] = []
-        self.is_claiming = False
         self._store_ahead = timedelta(0)  # the store's clock against ours
 
     @property
     def has_finished(self) -> bool:
         return bool(self._finished)
+
+    @property
+    def is_claiming(self) -> bool:
+        return self._claiming > 0
+
+    @property
+    def can_claim(self) -> bool:
+        return self._claiming == 0 or (self._claiming < len(self._hands) and self.room.is_ample)
+
+    @property
+    def can_settle(self) -> bool:
+        """While all are busy what is finished gathers for the next."""
+        return self.in_flight <= len(self._hands)
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether another hand should fetch its share while the last one's is worked on."""
+        return self._is_filled and self.room.is_ample and self.can_claim
 
     def finish(self, held: Held, settlement: Settlement) -> None:
         """To be settled with the next exchange."""
@@ -89,42 +163,60 @@ class Exchange:
 
     async def __call__(self, *, claims: bool, others: Callable[[Sequence[Claim]], list[Claim]]) -> tuple[bool, bool]:
         """Whether anything moved, and whether to look again soon. `others` leaves out leases of this very node."""
-        batch, held, self._finished, self._finished_held = self._finished, self._finished_held, [], []
-        request = self._request() if claims and not self.is_claiming else None
-        if not batch and request is None:
+        hand = self._free_hand() if claims and self.can_claim else None
+        batch, held = self._next_batch()
+        if not batch and hand is None:
             return False, False
         try:
-            claimed = await self._send(batch, held, request)
+            claimed = await self._send(batch, held, hand)
         except BaseException:
             self._finished, self._finished_held = batch + self._finished, held + self._finished_held
-            self._unanswered = request or self._unanswered
             raise
         if claimed is None:
-            return True, claims  # another exchange is claiming: look again after it
-        self._unanswered = None
+            return True, claims  # other exchanges are claiming: look again after them
         if self._stale:
             await self._hand_back_stale()
         rescued = bool(claimed.expired) and await self.settle_lost(others(claimed.expired))
         return bool(batch or claimed.claims or rescued), rescued
 
-    async def _send(self, batch: list[Settlement], held: list[Held], request: ClaimRequest | None) -> Claimed | None:
+    def _next_batch(self) -> tuple[list[Settlement], list[Held]]:
+        """A share of what is finished; the rest is for the next hand."""
+        share = self.room.share
+        if len(self._finished) <= share or not share:
+            batch, held, self._finished, self._finished_held = self._finished, self._finished_held, [], []
+            return batch, held
+        batch, self._finished = self._finished[:share], self._finished[share:]
+        held, self._finished_held = self._finished_held[:share], self._finished_held[share:]
+        return batch, held
+
+    def _free_hand(self) -> _Hand:
+        free = [hand for hand in self._hands if not hand.is_busy]
+        # What was not answered may have been carried out: only the same request again tells.
+        return next((hand for hand in free if hand.unanswered), free[0])
+
+    async def _send(self, batch: list[Settlement], held: list[Held], hand: _Hand | None) -> Claimed | None:
         self.begun += 1
         self.in_flight += 1
-        self.is_claiming = self.is_claiming or request is not None
         sent = self._clock.monotonic()
-        claimed: Claimed | None = None
+        is_repeat = hand is not None and hand.unanswered is not None
+        request = None if hand is None else self._request(hand)
         try:
             if batch:
                 settled, claimed = await self._backend.settle(batch, request, keep=self._keep)
                 self._settled(batch, held, settled)
-            elif request is not None:
+            else:
+                assert request is not None
                 claimed = await self._backend.claim(request)
         finally:
             self.in_flight -= 1
-            if request is not None:
-                self.is_claiming = False
-        if claimed is not None:
-            left = self._set_stale_aside(claimed) if request is self._unanswered else self._lease
+            if hand is not None:
+                hand.is_busy = False
+                self._claiming -= 1
+        if claimed is not None and hand is not None and request is not None:
+            hand.unanswered = None
+            self.room.take_back(request)
+            self._is_filled = len(claimed.claims) >= request.limit > 0 and len(self._hands) > 1
+            left = self._set_stale_aside(claimed) if is_repeat else self._lease
             self._take(claimed, sent + left.total_seconds())
         return claimed
 
@@ -146,12 +238,15 @@ class Exchange:
         except STORE_ERRORS:
             log.warning("%d late claims could not be handed back; they wait for their leases to end", len(refs))
 
-    def _request(self) -> ClaimRequest | None:
-        if self._unanswered is not None:
-            return self._unanswered  # it may have been carried out: only the same request again tells
-        self._number += 1
-        limit, queues = self.room.left()
-        return ClaimRequest(self.node_id, self._handlers.names(), limit, self._lease, queues, self._number)
+    def _request(self, hand: _Hand) -> ClaimRequest:
+        hand.is_busy = True
+        self._claiming += 1
+        if hand.unanswered is None:
+            self._number += 1
+            limit, queues = self.room.promise()
+            names = self._handlers.names()
+            hand.unanswered = ClaimRequest(self.node_id, names, limit, self._lease, queues, self._number, hand.number)
+        return hand.unanswered
 
     def _take(self, claimed: Claimed, valid_until: float) -> None:
         self._store_ahead = claimed.now - self._clock.now()

@@ -80,7 +80,7 @@ async def _flush(node: Node) -> None:
         await asyncio.sleep(0.005)
     for _ in range(3):
         try:
-            if node.exchange.has_finished:
+            while node.exchange.has_finished:
                 await node.exchange_once()
             return
         except STORE_ERRORS:

@@ -57,7 +57,7 @@ class Node:
         self.clock = backend.clock
         self.lease = lease
         self.cancel_grace = cancel_grace
-        self.room = Room(concurrency, queues)
+        self.room = Room(concurrency, queues, backend.hands)
         self.held: dict[Held, None] = {}
         self.emptied = asyncio.Event()  # set when the last body of a leaving node has ended
         self.is_leaving = False
@@ -134,7 +134,10 @@ class Node:
                 if monotonic() >= self._yield_at:
                     await asyncio.sleep(0)
                     self._yield_at = monotonic() + _BURST
-                if self._ready and not self.is_leaving:
+                if self.exchange.is_hungry and not self.is_leaving:
+                    self._hand_on()
+                    await self._exchange_or_leave_it(slot)
+                elif self._ready and not self.is_leaving:
                     await self._run(self._ready.popleft(), slot)
                 elif self._has_to_exchange():
                     await self._exchange_or_leave_it(slot)
@@ -146,8 +149,11 @@ class Node:
     def _has_to_exchange(self) -> bool:
         if self._is_cut_off:
             return False
-        # While another exchange claims, what is to be looked for waits for its end: it may have come too late for it.
-        return self.exchange.has_finished or (self._looks and not self.is_leaving and not self.exchange.is_claiming)
+        # While others claim, what is to be looked for waits for their end: it may have come too late for them.
+        exchange = self.exchange
+        return (exchange.has_finished and exchange.can_settle) or (
+            self._looks and not self.is_leaving and exchange.can_claim
+        )
 
     def _retire(self, slot: Slot) -> None:
         """However the slot ended, another one has to go on with what it would have done next."""
@@ -232,7 +238,7 @@ class Node:
         self._free(held)
 
     def _free(self, held: Held) -> None:
-        self.room.free(held.claim)
+        self.room.leave(held.claim)
         if self.is_leaving and not self.room.running:
             self.emptied.set()
 

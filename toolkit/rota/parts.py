@@ -45,6 +45,7 @@ class Parts:
             keep=options.retention.runs,
         )
         self.works = self.node.room.capacity > 0
+        self.relays = self.works or events is not None
         self.heartbeat = Heartbeat(self.node)
         self.ticker = Ticker(backend, self.node)
         self.relay = Relay(backend, self.node.node_id, events, notifier)
@@ -52,13 +53,13 @@ class Parts:
         self.housekeeping = Housekeeping(backend, options.retention)
         self.stop_waking: Callable[[], None] = lambda: None
         self.loops = list(self._loops(events))
-        if self.relay.loop in self.loops:
+        if self.relays:
             self.node.on_facts = self.relay.loop.poke
 
     def _loops(self, events: EventStore | None) -> Iterable[Loop]:
         if self.works:
             yield from (self.heartbeat.loop, self.node.loop, self.ticker.loop, self.housekeeping.loop)
-        if self.works or events is not None:
+        if self.relays:
             yield self.relay.loop
         if self.sweep is not None:
             yield self.sweep.loop

@@ -182,7 +182,7 @@ class Scheduler:
         try:
             if parts.works:
                 await leave(parts.node, self._options.drain_timeout, self._hurry)
-            if parts.relay.loop in parts.loops:
+            if parts.relays:
                 await parts.relay.loop.finish(_LAST_WORDS)
         finally:
             await self._stop(
@@ -191,7 +191,7 @@ class Scheduler:
 
     async def _stop(self, parts: Parts) -> None:
         await self._halt(parts)
-        if parts.works:
+        if parts.relays:
             try:
                 await self._backend.hand_back([], leaving=parts.node.node_id)
             except STORE_ERRORS:

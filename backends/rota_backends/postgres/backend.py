@@ -73,6 +73,8 @@ class PostgresBackend(Backend):
         Capability.DURABLE | Capability.DISTRIBUTED | Capability.TRANSACTIONAL_TRIGGER | Capability.PUSH_WAKEUP
     )
 
+    hands = 2  # the server works on one batch while the node works on the other
+
     def __init__(
         self,
         dsn: str,
@@ -200,8 +202,8 @@ class PostgresBackend(Backend):
         return Standing(row["at"], row["revision"], row["decided"], job)
 
     async def _stored(self, found: Sequence[Row]) -> list[StoredJob]:
-        await self._definitions.load(row["definition"] for row in found)
-        return [rows.stored_job(row, self._definitions[row["definition"]]) for row in found]
+        definitions = await self._definitions(row["definition"] for row in found)
+        return [rows.stored_job(row, definitions[row["definition"]]) for row in found]
 
     async def register(self, batch: Sequence[Registration]) -> list[Registered]:
         return [await self._register(each) for each in batch]
@@ -245,10 +247,10 @@ class PostgresBackend(Backend):
         found = await self._fetch(self._sql.due, self._now(), limit)
         at, next_at = found[0]["at"], found[0]["next_at"]
         owed = [row for row in found if row["job_id"] is not None]
-        await self._definitions.load(row["definition"] for row in owed)
+        definitions = await self._definitions(row["definition"] for row in owed)
         jobs = [
             DueJob(
-                JobKey(row["scope_id"], row["job_id"]), self._definitions[row["definition"]], row["revision"],
+                JobKey(row["scope_id"], row["job_id"]), definitions[row["definition"]], row["revision"],
                 row["next_due"], row["paused"],
             )
             for row in owed
@@ -351,12 +353,14 @@ class PostgresBackend(Backend):
             settled[index] = row[0]
 
     async def _claimed(self, found: Sequence[Row]) -> Claimed:
-        await self._definitions.load(row["definition"] for row in found if row["what"] in (_CLAIM, _EXPIRED))
         last = found[-1]
+        claims = [row for row in found if row["what"] == _CLAIM]
+        expired = [row for row in found if row["what"] == _EXPIRED]
+        definitions = await self._definitions(row["definition"] for row in (*claims, *expired))
         return Claimed(
             last["at"],
-            [rows.claim(row, self._definitions) for row in found if row["what"] == _CLAIM],
-            [rows.claim(row, self._definitions) for row in found if row["what"] == _EXPIRED],
+            [rows.claim(row, definitions) for row in claims],
+            [rows.claim(row, definitions) for row in expired],
             last["next_at"],
         )
 
@@ -432,8 +436,8 @@ class PostgresBackend(Backend):
         )  # fmt: skip
         if found and found[0]["seq"] is None:
             return None
-        await self._definitions.load(row["definition"] for row in found)
-        return [rows.fact(row, self._definitions[row["definition"]]) for row in found]
+        definitions = await self._definitions(row["definition"] for row in found)
+        return [rows.fact(row, definitions) for row in found]
 
     async def census(self, scope_id: str | None = None) -> Census:
         now = self._now()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from attrs import evolve
 
@@ -53,17 +53,19 @@ class Definitions:
         self._statements = statements
         self._known: OrderedDict[int, JobDefinition] = OrderedDict()
 
-    def __getitem__(self, number: int) -> JobDefinition:
-        return self._known[number]
-
-    async def load(self, numbers: Iterable[int]) -> None:
-        """Have these at hand until the next call."""
+    async def __call__(self, numbers: Iterable[int]) -> Mapping[int, JobDefinition]:
+        """These ones. (Not to be looked up later: another call may put them out of memory.)"""
         known = self._known
-        missing = {number for number in numbers if number not in known}
-        if not missing:
-            return
-        while len(known) > _MOST:
-            known.popitem(last=False)
-        for row in await self._connections.fetch(self._statements.definitions, list(missing)):
-            data = json.loads(row["body"])
-            known[row["id"]] = evolve(from_dict(data, JobDefinition), payload=row["payload"])
+        wanted = {number: known.get(number) for number in numbers}
+        missing = [number for number, definition in wanted.items() if definition is None]
+        if missing:
+            while len(known) > _MOST:
+                known.popitem(last=False)
+            for row in await self._connections.fetch(self._statements.definitions, missing):
+                known[row["id"]] = wanted[row["id"]] = _read(row["body"], row["payload"])
+        return cast("Mapping[int, JobDefinition]", wanted)
+
+
+def _read(body: str, payload: bytes) -> JobDefinition:
+    definition: JobDefinition = from_dict(json.loads(body), JobDefinition)
+    return evolve(definition, payload=payload) if payload else definition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,13 +22,14 @@ from rota.codec import to_dict
 from rota.definition import JobDefinition
 from rota.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, RunState
 from rota_backends.postgres.connections import Row
-from rota_backends.postgres.definitions import Definitions, read_event
+from rota_backends.postgres.definitions import read_event
 
+_KINDS = {each.value: each for each in FactKind}
 _CAUSES = {each.value: each for each in Cause}
 _STATES = {each: each.value for each in RunState}
 _OUTCOMES = {each: each.value for each in AttemptOutcome}
 _FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
-_NO_CLAIM: tuple[Any, ...] = (None, 0, [], 0, None, None, None)
+_NO_CLAIM: tuple[Any, ...] = (None, 0, 0, [], 0, None, None, None)
 
 
 def stored_job(row: Row, definition: JobDefinition) -> StoredJob:
@@ -57,17 +58,17 @@ def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
 
 
 def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
-    """The seven arguments of a claim; all of them empty when there is none."""
+    """The eight arguments of a claim; all of them empty when there is none."""
     if request is None:
         return _NO_CLAIM
     queues = request.queues
     return (
-        request.node_id, request.number, list(request.handlers), request.limit, request.lease,
+        request.node_id, request.hand, request.number, list(request.handlers), request.limit, request.lease,
         None if queues is None else list(queues), None if queues is None else list(queues.values()),
     )  # fmt: skip
 
 
-def claim(row: Row, definitions: Definitions) -> Claim:
+def claim(row: Row, definitions: Mapping[int, JobDefinition]) -> Claim:
     """A claim, or an expired lease, out of an exchange."""
     (_, _, _, _, run_id, number, payload, cause, attempt, token, started_at, first_started_at, lease_until, due, event,
      depth, queue, node_id, is_missing) = row  # fmt: skip
@@ -126,12 +127,13 @@ def _instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def fact(row: Row, definition: JobDefinition) -> Fact:
+def fact(row: Row, definitions: Mapping[int, JobDefinition]) -> Fact:
     """What the outbox holds."""
+    (seq, _, number, at, run_id, due, started_at, next_attempt_at, revision, records, attempt, depth, kind, cause,
+     error) = row  # fmt: skip
     return Fact(
-        row["seq"], FactKind(row["kind"]), row["at"], definition, row["run_id"], row["attempt"], row["revision"],
-        None if row["cause"] is None else _CAUSES[row["cause"]], row["due"], row["started_at"], row["error"],
-        row["next_attempt_at"], row["records"], row["depth"],
+        seq, _KINDS[kind], at, definitions[number], run_id, attempt, revision,
+        None if cause is None else _CAUSES[cause], due, started_at, error, next_attempt_at, records, depth,
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class Statements:
     arrive: str = _call("arrive", 11)
     listening: str = _call("listening", 4)
     notify: str = _call("notify_jobs", 16)
-    exchange: str = _call("exchange", 20)
+    exchange: str = _call("exchange", 21)
     settled_before: str = _call("settled_before", 4)
     renew: str = _call("renew", 12)
     hand_back: str = _call("hand_back", 5)

@@ -60,6 +60,7 @@ class Backend(ABC):
     capabilities: Capability = Capability(0)
     resolution: ClassVar[timedelta] = timedelta(microseconds=1)
     max_payload: ClassVar[int] = MAX_PAYLOAD
+    hands: ClassVar[int] = 1  # claims of one node at a time: more where the store works beside the node
     patience: timedelta = timedelta(
         seconds=10
     )  # how long calls of the application ride out an unreachable store (OPS-2)

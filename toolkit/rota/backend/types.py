@@ -217,7 +217,8 @@ class EventRef:
 class ClaimRequest:
     """`queues` gives free slots per queue; None means all queues share `limit`.
 
-    `number` increases with every request of a node; the same number again is a repeat (0 is never one).
+    `number` increases with every request of a node; the same number again is a repeat (0 is never one). A node has
+    one request at a time under way in each `hand`, from 0 to the backend's `hands`.
     """
 
     node_id: str
@@ -226,6 +227,7 @@ class ClaimRequest:
     lease: timedelta
     queues: Mapping[str, int] | None = None
     number: int = 0
+    hand: int = 0
 
 
 @define(eq=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
-from functools import cache
+from functools import cache, lru_cache
 from types import NoneType
 from typing import Any
 from uuid import UUID
@@ -32,6 +32,7 @@ def duration_text(value: timedelta) -> str:
     return f"{sign}P{days}{seconds}"
 
 
+@lru_cache(maxsize=1000)
 def duration_of(text: str) -> timedelta:
     """Read days, hours, minutes and seconds; years and months have no fixed length."""
     found = _DURATION.fullmatch(text)

@@ -213,7 +213,6 @@ CREATE INDEX held_key_until ON held_key (until);
 
 CREATE TABLE node (
     node_id text PRIMARY KEY,
-    number bigint NOT NULL DEFAULT 0,
     handlers text[] NOT NULL DEFAULT '{}',
     slots integer NOT NULL DEFAULT 0,
     running integer NOT NULL DEFAULT 0,
@@ -222,6 +221,14 @@ CREATE TABLE node (
     lease interval NOT NULL DEFAULT '0',
     started_at timestamptz,
     seen_at timestamptz
+) WITH (fillfactor = 50);
+
+-- The last claim of each hand of a node, so that a repeat is known.
+CREATE TABLE hand (
+    node_id text NOT NULL,
+    hand integer NOT NULL,
+    number bigint NOT NULL,
+    PRIMARY KEY (node_id, hand)
 ) WITH (fillfactor = 50);
 
 CREATE TABLE named_lock (

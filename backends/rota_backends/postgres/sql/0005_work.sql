@@ -13,7 +13,7 @@ CREATE FUNCTION exchange(
     p_now timestamptz,
     s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[], s_facts integer[],
     s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[], s_expired boolean[], p_keep integer,
-    c_node text, c_number bigint, c_handlers text[], c_limit integer, c_lease interval, c_queues text[],
+    c_node text, c_hand integer, c_number bigint, c_handlers text[], c_limit integer, c_lease interval, c_queues text[],
     c_slots integer[]
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 BEGIN
@@ -22,7 +22,7 @@ BEGIN
             s_reasons, s_records, s_waits, s_expired, p_keep);
     END IF;
     IF c_node IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_number, c_handlers, c_limit, c_lease, c_queues, c_slots);
+        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_hand, c_number, c_handlers, c_limit, c_lease, c_queues, c_slots);
     END IF;
 END $$;
 
@@ -145,7 +145,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _claim(
-    p_now timestamptz, c_node text, c_number bigint, c_handlers text[], c_limit integer, c_lease interval,
+    p_now timestamptz, c_node text, c_hand integer, c_number bigint, c_handlers text[], c_limit integer, c_lease interval,
     c_queues text[], c_slots integer[]
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
@@ -163,7 +163,7 @@ BEGIN
         PERFORM _drain(p_now);
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
-    IF c_number <> 0 AND _is_repeat(c_node, c_number) THEN
+    IF c_number <> 0 AND _is_repeat(c_node, c_hand, c_number) THEN
         RETURN QUERY SELECT * FROM _leased_claims(1, v_at, c_handlers) c
             WHERE c.node_id = c_node AND c.number = c_number;
         v_left := 0;
@@ -208,13 +208,13 @@ BEGIN
 END $$;
 
 -- Whether this node made this request already; remembers it if not.
-CREATE FUNCTION _is_repeat(p_node text, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION _is_repeat(p_node text, p_hand integer, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE node SET number = p_number WHERE node_id = p_node AND number <> p_number;
+    UPDATE hand SET number = p_number WHERE node_id = p_node AND hand = p_hand AND number <> p_number;
     IF FOUND THEN
         RETURN false;
     END IF;
-    INSERT INTO node (node_id, number) VALUES (p_node, p_number) ON CONFLICT DO NOTHING;
+    INSERT INTO hand VALUES (p_node, p_hand, p_number) ON CONFLICT DO NOTHING;
     RETURN NOT FOUND;
 END $$;
 
@@ -339,6 +339,8 @@ BEGIN
         PERFORM _refresh(l.id, v_at);
     END LOOP;
     DELETE FROM node WHERE node_id = p_leaving;
+    DELETE FROM hand WHERE node_id = p_leaving;
+    UPDATE named_lock SET holder = NULL, until = v_at WHERE name = '_relay' AND holder = p_leaving;
     PERFORM _announce(p_tag);
 END $$;
 

@@ -75,6 +75,7 @@ BEGIN
         ORDER BY d.retired_at LIMIT p_limit));
     DELETE FROM node WHERE node_id = ANY (ARRAY(
         SELECT node_id FROM node WHERE seen_at + lease <= v_at FOR UPDATE SKIP LOCKED));
+    DELETE FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id);
     RETURN v_total;
 END $$;
 
