@@ -1,0 +1,198 @@
+"""What a server says when it does not do what it is asked: typed errors, and the way back (OPS-2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from rota import HandlerRegistry, JobContext, JobDefinition, Manual, RunState, Scheduler
+from rota.backend import JobKey
+from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota_backends.postgres import PostgresBackend
+from rota_backends.postgres.connections import Connection, Connections
+from tests.postgres.driving import claim, register, sql, trigger
+from tests.servers import SCHEMA, PostgresServer, postgres_url
+
+_SOON = timedelta(seconds=60)
+_KEY = JobKey("default", "job")
+
+
+@pytest.fixture
+async def connections() -> AsyncIterator[Connections]:
+    made = Connections(postgres_url(), size=2, timeout=timedelta(seconds=4), pooler=False)
+    made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def admin() -> AsyncIterator[Connection]:
+    """A session from before anything was changed."""
+    connection = await asyncpg.connect(postgres_url())
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def failing(connections: Connections) -> AsyncIterator[str]:
+    """A function that fails with a code as often as told; what it counts is not rolled back."""
+    name = f"failing_{uuid4().hex[:8]}"
+    await sql(f"CREATE SEQUENCE public.{name}")
+    await sql(
+        f"CREATE FUNCTION public.{name}(code text, times integer) RETURNS bigint LANGUAGE plpgsql AS $$ "
+        f"DECLARE n bigint := nextval('public.{name}'); BEGIN IF n <= times THEN RAISE EXCEPTION USING ERRCODE = code; "
+        "END IF; RETURN n; END $$"
+    )
+    yield f"SELECT public.{name}($1, $2)"
+    await sql(f"DROP FUNCTION public.{name}")
+    await sql(f"DROP SEQUENCE public.{name}")
+
+
+@pytest.mark.parametrize("code", ["40001", "40P01", "55P03"], ids=["serialisation", "deadlock", "lock"])
+async def test_a_statement_that_gave_way_to_others_is_repeated(
+    connections: Connections, failing: str, code: str
+) -> None:
+    assert await connections.value(failing, code, 2) == 3
+    with pytest.raises(StoreUnavailable, match="gave way"):
+        await connections.value(failing, code, 1000)
+
+
+@pytest.mark.parametrize("code", ["53100", "53200", "53300", "53400", "25006", "57P03", "57014", "58030"])
+async def test_what_the_server_could_not_do_now_was_not_done_and_may_be_asked_again(
+    connections: Connections, failing: str, code: str
+) -> None:
+    with pytest.raises(StoreUnavailable):
+        await connections.value(failing, code, 1)
+    assert await connections.value(failing, code, 1) == 2, "not repeated behind the caller's back"
+
+
+@pytest.mark.parametrize("code", ["57P01", "57P02", "57P05", "08006", "08003"])
+async def test_a_session_that_is_ended_leaves_the_outcome_unknown(
+    connections: Connections, failing: str, code: str
+) -> None:
+    with pytest.raises(OutcomeUnknown):
+        await connections.value(failing, code, 1)
+    assert await connections.value(failing, code, 1) == 2
+
+
+async def test_a_session_terminated_in_the_middle_of_a_statement_is_replaced(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    connections = backend._connections
+    sleeping = asyncio.create_task(connections.value("SELECT pg_sleep(3)"))
+    while not await sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(3)' AND state = 'active'"
+    ):
+        assert not sleeping.done()
+    with pytest.raises(OutcomeUnknown):
+        await sleeping
+    assert (await backend.standing(_KEY)).job is not None
+
+
+async def test_a_server_that_became_read_only_is_left_for_the_one_that_is_not(backend: PostgresBackend) -> None:
+    """Failover: the connection still stands, but the server behind it follows another one now."""
+    await register(backend, "job")
+    await backend._connections.value("SELECT set_config('default_transaction_read_only', 'on', false)")
+    with pytest.raises(StoreUnavailable, match="ReadOnly"):
+        await trigger(backend, "job")
+    await trigger(backend, "job")
+    assert len((await claim(backend)).claims) == 1
+
+
+async def test_a_store_that_is_read_only_for_a_while_is_used_again_after_it(
+    backend: PostgresBackend, admin: Connection
+) -> None:
+    """B35: nothing is answered as if it had been stored."""
+    await register(backend, "job")
+    other = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1)
+    database = await admin.fetchval("SELECT quote_ident(current_database())")
+    await admin.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    try:
+        await other.open()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="ReadOnly"):
+                await trigger(other, "job")
+            assert (await other.standing(_KEY)).job is not None, "reading still works"
+    finally:
+        await admin.execute(f"ALTER DATABASE {database} RESET ALL")
+    with pytest.raises(StoreUnavailable, match="ReadOnly"):
+        await trigger(other, "job")  # on a connection from before
+    await trigger(other, "job")
+    assert len((await claim(other)).claims) == 1
+    await other.close()
+
+
+async def test_a_database_that_isolates_more_than_usual_makes_no_difference(
+    backend: PostgresBackend, admin: Connection
+) -> None:
+    """Nodes beside each other see what was committed before their locks, whatever the database's default."""
+    await register(backend, "job")
+    database = await admin.fetchval("SELECT quote_ident(current_database())")
+    await admin.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'serializable'")
+    try:
+        other = PostgresBackend(postgres_url(), schema=SCHEMA)
+        await other.open()
+        assert await other._connections.value("SHOW transaction_isolation") == "read committed"
+        await asyncio.gather(*(trigger(other, "job") for _ in range(20)))
+        await other.close()
+    finally:
+        await admin.execute(f"ALTER DATABASE {database} RESET ALL")
+    assert (await sql("SELECT unfinished FROM lane"))[0][0] == 20
+
+
+async def test_a_server_that_takes_no_more_connections_says_so_until_it_does(
+    backend: PostgresBackend, admin: Connection
+) -> None:
+    await register(backend, "job")
+    role = f"limited_{uuid4().hex[:8]}"
+    await admin.execute(
+        f'CREATE ROLE {role} LOGIN CONNECTION LIMIT 1; GRANT USAGE ON SCHEMA "{SCHEMA}" TO {role}; '
+        f'GRANT SELECT ON ALL TABLES IN SCHEMA "{SCHEMA}" TO {role}'
+    )
+    parts = urlsplit(postgres_url())
+    url = urlunsplit(parts._replace(netloc=f"{role}@{parts.hostname}:{parts.port}"))
+    first, second = (PostgresBackend(url, schema=SCHEMA, pool_size=1) for _ in range(2))
+    try:
+        await first.open()
+        with pytest.raises(StoreUnavailable, match="TooManyConnections"):
+            await second.open()
+        await first.close()
+        await second.open()
+        assert (await second.standing(_KEY)).job is not None
+        await second.close()
+    finally:
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_a_server_that_is_gone_is_unavailable_and_all_goes_on_when_it_is_back() -> None:
+    """B93: what was answered before is still there."""
+    server = PostgresServer(settings=("fsync=on",)).start()
+    handlers = HandlerRegistry()
+
+    @handlers.register("ok")
+    async def ok(ctx: JobContext) -> None:
+        return None
+
+    try:
+        direct = PostgresBackend(server.url)
+        async with Scheduler(PostgresBackend(server.url), handlers) as node:
+            await node.schedule(JobDefinition("job", "ok", Manual()))
+            await direct.open()
+            await node.pause("job", reason="so that it is still there")
+            before = await node.trigger_once("job")
+            server.kill()
+            for _ in range(3):
+                with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+                    await direct.standing(_KEY)
+            await asyncio.to_thread(server.start)
+            await node.resume("job")
+            for run_id in (before, await node.trigger_once("job")):
+                assert (await node.wait(run_id, _SOON)).state is RunState.SUCCEEDED
+            await direct.close()
+    finally:
+        server.stop()
