@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
+from tests.benchmarks.backlog import Backlog
 from tests.servers import PostgresServer
 
 SETTINGS = (
@@ -44,23 +45,27 @@ class Databases:
         """The URL of an empty database."""
         return self._create("")
 
+    def filled(self, backlog: Backlog) -> str:
+        url = self.new()
+        backlog.load(url=url)
+        self.settle_down(url)
+        return url
+
     def settle_down(self, url: str) -> None:
         """After filling: what autovacuum would do some time, done now, so that it meets nobody's measurement."""
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("VACUUM (ANALYZE)")
+        query(url, "VACUUM (ANALYZE)")
 
     @contextmanager
-    def copy(self, url: str) -> Iterator[str]:
-        """A database with the same rows, for one measurement."""
-        copied = self._create(f'TEMPLATE "{_database(url)}"')
+    def copy(self, store: str) -> Iterator[dict[str, Any]]:
+        url = self._create(f'TEMPLATE "{_database(store)}"')
         self.run("CHECKPOINT")
         try:
-            yield copied
+            yield {"url": url, "postmaster": self.postmaster}
         finally:
-            self.drop(copied)
+            self.drop(url)
 
-    def drop(self, url: str) -> None:
-        self.run(f'DROP DATABASE "{_database(url)}" WITH (FORCE)')
+    def drop(self, store: str) -> None:
+        self.run(f'DROP DATABASE "{_database(store)}" WITH (FORCE)')
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         return query(self._server.url, sql)

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from tests.benchmarks.durable import Drain
+from tests.benchmarks.durable import Drain, postgres_rows
 
 TITLE = "bare statements (floor)"
 PROMISES = "each row executed once unless something fails; no order, no history, no events, no leases"
@@ -61,4 +61,5 @@ async def _drain(url: str, postmaster: int, runs: int, batch: int, connections: 
         await connection.close()
 
     await asyncio.gather(*(take() for _ in range(connections)))
-    return await drained.finished(url, UNFINISHED)
+    async with postgres_rows(url, UNFINISHED) as has_unfinished:
+        return await drained.finished(has_unfinished)

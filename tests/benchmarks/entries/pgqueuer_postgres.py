@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 
-from tests.benchmarks.durable import Drain
+from tests.benchmarks.durable import Drain, postgres_rows
 
 TITLE = "PgQueuer"
 PROMISES = "starts in order, overlaps unless limited; a log row for each change of state"
@@ -55,7 +55,8 @@ async def _drain(url: str, postmaster: int, runs: int, batch: int, connections: 
         drained.up()
 
     work = asyncio.create_task(app.run(batch_size=batch))
-    found = await drained.finished(url, UNFINISHED)
+    async with postgres_rows(url, UNFINISHED) as has_unfinished:
+        found = await drained.finished(has_unfinished)
     app.shutdown.set()
     await work
     pool.terminate()

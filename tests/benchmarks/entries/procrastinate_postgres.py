@@ -6,7 +6,7 @@ import asyncio
 from importlib import import_module
 from typing import Any
 
-from tests.benchmarks.durable import Drain
+from tests.benchmarks.durable import Drain, postgres_rows
 
 TITLE = "Procrastinate"
 PROMISES = "starts in order, overlaps unless locked; finished jobs stay in the table with their events"
@@ -48,7 +48,8 @@ async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict
 
     async with app.open_async():
         work = asyncio.create_task(app.run_worker_async(concurrency=concurrency, install_signal_handlers=False))
-        found = await drained.finished(url, UNFINISHED)
+        async with postgres_rows(url, UNFINISHED) as has_unfinished:
+            found = await drained.finished(has_unfinished)
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
     return found

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from tests.benchmarks.durable import Drain, at_once
+from tests.benchmarks.durable import Drain, at_once, postgres_rows
 
 TITLE = "SAQ (postgres)"
 PROMISES = "order to the second, overlaps; results for ten minutes, no events"
@@ -44,7 +44,8 @@ async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict
     await queue.connect()
     worker = import_module("saq").Worker(queue, functions=[("noop", noop)], concurrency=concurrency)
     work = asyncio.create_task(worker.start())
-    found = await drained.finished(url, UNFINISHED)
+    async with postgres_rows(url, UNFINISHED) as has_unfinished:
+        found = await drained.finished(has_unfinished)
     worker.event.set()
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)

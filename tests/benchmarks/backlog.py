@@ -1,0 +1,99 @@
+"""Backlogs: loaded once, copied for each measurement, drained in turns, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from statistics import median
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+from tests.benchmarks.process import Entry, in_turns, measure
+from tests.benchmarks.report import Table, spread
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+@frozen
+class Backlog:
+    """What is loaded for an entry; its settings go to `load`, those of the entry to `drain`."""
+
+    entry: Entry
+    runs: int
+    settings: dict[str, Any] = field(factory=dict)
+
+    @property
+    def content(self) -> str:
+        """Equal where the same rows are loaded."""
+        return f"{self.entry.module} {self.runs} {self.settings}"
+
+    def load(self, **where: Any) -> None:
+        measure(Entry(self.entry.name, self.entry.module), "load", **where, runs=self.runs, **self.settings)
+
+
+class Stores(Protocol):
+    """Where backlogs are kept: databases of a server, or files."""
+
+    def filled(self, backlog: Backlog) -> str:
+        """A new store that holds the backlog."""
+
+    def copy(self, store: str) -> AbstractContextManager[dict[str, Any]]:
+        """A copy for one measurement: what the entry is told of it."""
+
+    def drop(self, store: str) -> None: ...
+
+
+def drain(stores: Stores, backlogs: Sequence[Backlog], rounds: int) -> Rows:
+    """Each backlog once per round, on a copy of its own."""
+    raw: Rows = {each.entry.name: [] for each in backlogs}
+    filled = {content: stores.filled(each) for content, each in {each.content: each for each in backlogs}.items()}
+    for _, each in in_turns(backlogs, rounds):
+        with stores.copy(filled[each.content]) as where:
+            raw[each.entry.name].append(measure(each.entry, "drain", **where, runs=each.runs))
+    for store in filled.values():
+        stores.drop(store)
+    return raw
+
+
+def settings(backlogs: Sequence[Backlog]) -> dict[str, Any]:
+    """Of each entry, for the report."""
+    return {each.entry.name: {"runs": each.runs} | each.settings | each.entry.settings for each in backlogs} | {
+        each.entry.module: each.entry.fact("SETTINGS") for each in backlogs
+    }
+
+
+def promises(backlogs: Sequence[Backlog]) -> list[str]:
+    """Of each library once."""
+    return list(dict.fromkeys(f"{each.entry.fact('TITLE')}: {each.entry.fact('PROMISES')}" for each in backlogs))
+
+
+def table(title: str, rows: Rows, backlogs: Sequence[Backlog], cpu: dict[str, str]) -> Table:
+    """`cpu`: the titles of the CPU columns, by what was measured."""
+    head = ("", "runs/s", "to last execution", "to last event", *cpu.values(), "runs")
+    found = Table(f"drain, {title}: median (range)", head)
+    for backlog in backlogs:
+        each = rows[backlog.entry.name]
+        costs = (spread([cost(one, what) for one in each], 1e6) for what in cpu)
+        rates = (_rates(each, what) for what in ("wall", "executed_wall", "events_wall"))
+        found.rows.append((backlog.entry.label(), *rates, *costs, f"{backlog.runs:,}"))
+    return found
+
+
+def _rates(rows: Sequence[dict[str, Any]], what: str) -> str:
+    return spread([rate(each, what) for each in rows]) if what in rows[0] else ""
+
+
+def rate(found: dict[str, Any], what: str = "wall") -> float:
+    return float(found["runs"] / found[what])
+
+
+def cost(found: dict[str, Any], what: str) -> float:
+    """CPU seconds per run, to the last event where there are events."""
+    return float(found.get(f"events_{what}", found[what]) / found["runs"])
+
+
+def ratio(rows: Rows, ours: Entry, others: Sequence[Entry], what: str = "wall", our_what: str = "") -> float:
+    """How many times as fast as the fastest of the others, in each round; the median of that."""
+    rounds = zip(rows[ours.name], *(rows[other.name] for other in others), strict=True)
+    return median(rate(mine, our_what or what) / max(rate(each, what) for each in peers) for mine, *peers in rounds)

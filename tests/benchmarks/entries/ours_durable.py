@@ -1,0 +1,52 @@
+"""What Rota is measured with on a durable backend: history and lifecycle events on, its public interface alone."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any
+
+from rota import HandlerRegistry, JobContext, JobDefinition, JobNotifyEventStore, Manual, Scheduler
+from rota.backend import Backend
+from tests.benchmarks.durable import Drain, Look, at_once
+from tests.benchmarks.entries.ours import Written
+
+PROMISES = "order and no overlap per job, history of every run, lifecycle events, leases with fencing, retries"
+SETTINGS = "JobNotifyEventStore over InMemoryEventStore, lane_limit 1,000,000, all else as it comes"
+
+
+def scheduler(backend: Backend, handlers: HandlerRegistry, store: Written, concurrency: int) -> Scheduler:
+    """`concurrency=0` triggers and works nothing."""
+    events = JobNotifyEventStore(store)
+    return Scheduler(backend, handlers, events=events, concurrency=concurrency, lane_limit=1_000_000)
+
+
+async def schedule(client: Scheduler, jobs: int) -> None:
+    definitions = [JobDefinition(f"job{number}", "noop", Manual()) for number in range(jobs)]
+    await at_once((partial(client.schedule, each) for each in definitions), 16)
+
+
+async def load(backend: Backend, jobs: int, runs: int) -> dict[str, Any]:
+    """`jobs` jobs, triggered in turn; nothing runs yet."""
+    store = Written(jobs)
+    async with scheduler(backend, HandlerRegistry(), store, 0) as client:
+        await schedule(client, jobs)
+        await at_once((partial(client.trigger_once, f"job{number % jobs}") for number in range(runs)), 500)
+        await store.reached.wait()  # that the jobs are registered is told now, not while runs are counted
+    return {"runs": runs}
+
+
+async def drain(
+    backend: Backend, drained: Drain, runs: int, concurrency: int, rest: AbstractAsyncContextManager[Look]
+) -> dict[str, Any]:
+    """`rest` looks for unfinished runs."""
+    handlers, store = HandlerRegistry(), Written(2 * runs)
+
+    @handlers.register("noop")
+    async def noop(ctx: JobContext) -> None:
+        drained.up()
+
+    async with rest as has_unfinished, scheduler(backend, handlers, store, concurrency):
+        found = await drained.finished(has_unfinished)
+        await store.reached.wait()
+        return found | drained.read("events_")
