@@ -1,12 +1,12 @@
 """Nodes in other processes, as a clause sees them (level "distributed").
 
     async with scene.elsewhere() as there:
-        node = await there.node(lease=LEASE)
+        one, two = await there.nodes(2, lease=LEASE)
         client = await there.client()
         await client.schedule(manual(handler="hold"))
         await client.trigger_once("job")
         await there.begins(1)
-        await node.kill()
+        await one.kill()
 
 Time is real here, for processes share no virtual clock: wait for what is to happen (`there.until`), and compare
 instants of the store with each other, never with this machine's clock. `rota_contracts.node_process` has the handlers.
@@ -29,6 +29,7 @@ from typing import Any
 from uuid import UUID
 
 from rota.api import JobScheduler
+from rota.definition import JobDefinition, Manual
 from rota.registry import HandlerRegistry
 from rota.run import JobRun
 from rota_contracts.harness import DEFAULT_LEASE
@@ -38,7 +39,8 @@ from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
 Opening = Callable[..., AbstractAsyncContextManager[JobScheduler]]
 
 PATIENCE = timedelta(seconds=30)  # for what happens at once, on a busy machine
-_ON_TIME = timedelta(0)
+_A_LOOK = timedelta(seconds=1.5)
+_NO_TIME = timedelta(0)
 
 
 class NodeProcess:
@@ -60,8 +62,11 @@ class NodeProcess:
         self._write((elsewhere, skew))
         await self._asked[0]
 
-    async def open(self, options: dict[str, Any]) -> None:
-        await self._ask(options)
+    async def open(
+        self, *, lease: timedelta = DEFAULT_LEASE, drain_timeout: timedelta = _NO_TIME, concurrency: int = 8
+    ) -> None:
+        """Now it is a node."""
+        await self._ask({"lease": lease, "drain_timeout": drain_timeout, "concurrency": concurrency})
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the node over there."""
@@ -134,25 +139,16 @@ class Elsewhere:
         """A node of this process that works nothing, on the same store."""
         return await self._stack.enter_async_context(self._opening(HandlerRegistry(), concurrency=0))
 
-    async def node(self, *, skew: timedelta = _ON_TIME, **options: Any) -> NodeProcess:
-        """A node in a new process; `skew` is how wrong its own clock is."""
-        (node,) = await self.nodes(1, skew=skew, **options)
-        return node
+    async def started(self, *skews: timedelta) -> list[NodeProcess]:
+        """Processes that wait for `open`; the skews are how wrong their own clocks are."""
+        nodes = [await self._start() for _ in skews]
+        await asyncio.gather(*(node.meet(self._opening, skew) for node, skew in zip(nodes, skews, strict=True)))
+        return nodes
 
-    async def nodes(
-        self,
-        number: int,
-        *,
-        skew: timedelta = _ON_TIME,
-        lease: timedelta = DEFAULT_LEASE,
-        drain_timeout: timedelta = _ON_TIME,
-        concurrency: int = 8,
-    ) -> list[NodeProcess]:
+    async def nodes(self, number: int, **options: Any) -> list[NodeProcess]:
         """So many, opened at the same moment."""
-        nodes = [await self._start() for _ in range(number)]
-        await asyncio.gather(*(node.meet(self._opening, skew) for node in nodes))
-        options = {"lease": lease, "drain_timeout": drain_timeout, "concurrency": concurrency}
-        await asyncio.gather(*(node.open(options) for node in nodes))
+        nodes = await self.started(*[_NO_TIME] * number)
+        await asyncio.gather(*(node.open(**options) for node in nodes))
         return nodes
 
     async def _start(self) -> NodeProcess:
@@ -182,6 +178,11 @@ class Elsewhere:
 
     def of(self, job_id: str = "job") -> list[Begun]:
         return [each for each in self.begun if each.job_id == job_id]
+
+    async def all_look(self, client: JobScheduler) -> None:
+        """Every node looks for work and for what is due at least once a second; after this each has."""
+        await client.schedule(JobDefinition("probe", "ok", Manual()))
+        await self.ended(client, await client.trigger_once("probe", delay=_A_LOOK))
 
     async def ended(self, client: JobScheduler, run_id: UUID, *, within: timedelta = PATIENCE) -> JobRun:
         """The run, once it is final."""

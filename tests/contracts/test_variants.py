@@ -42,7 +42,7 @@ class TestBare(SchedulerContract):
 
 
 class TestKept(SchedulerContract):
-    backend = "variant: durable, to the second, large payloads"
+    backend = "variant: durable, to the second, large payloads, transactions"
 
     @pytest.fixture
     def harness(self) -> Harness:

@@ -8,7 +8,7 @@ from rota.definition import RetryPolicy
 from rota.run import AttemptOutcome, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual, script
-from rota_contracts.families._ways import LEASE, PAST_LEASE, ended, outcomes, told
+from rota_contracts.families._ways import LEASE, PAST_LEASE, ended, outcomes, succeeds, told
 from rota_contracts.scene import Scene
 
 
@@ -94,3 +94,52 @@ class CrashClauses:
             await scene.crash(doomed)
             run = await ended(scene, other, run_id)
             assert (run.state, run.attempt) == (RunState.SUCCEEDED, 1)
+
+
+class RescueClauses:
+    """LEASE-3, LEASE-1: a node that saw an expired lease writes later than its owner."""
+
+    @clause(
+        "LEASE-3",
+        "a rescue that comes after the completion does not undo it",
+        level=Level.NODES,
+        uses=("freeze", "hold"),
+    )
+    async def test_a_late_rescue_does_not_undo_a_completion(self, scene: Scene) -> None:
+        async with scene.open(lease=LEASE) as owner, scene.open(lease=LEASE, only=("ok",)) as rescuer:
+            await owner.schedule(manual(handler="hold"))
+            run_id = await owner.trigger_once("job")
+            await scene.settle()
+            with scene.hold(rescuer, "settle") as held:
+                with scene.freeze(owner):
+                    await scene.advance(seconds=PAST_LEASE)
+                    await scene.eventually(lambda: held.waiting)
+                    await scene.release()
+                await ended(scene, owner, run_id)
+            await scene.advance(seconds=2)
+            run = await scene.look(rescuer, run_id)
+            assert (run.state, outcomes(run)) == (RunState.SUCCEEDED, [AttemptOutcome.SUCCEEDED])
+            await succeeds(scene, owner)
+            assert scene.journal.count("job") == 2
+
+    @clause(
+        "LEASE-1",
+        "a rescue that comes after the renewal does not end the lease",
+        level=Level.NODES,
+        uses=("freeze", "hold"),
+    )
+    async def test_a_late_rescue_does_not_end_a_renewed_lease(self, scene: Scene) -> None:
+        async with scene.open(lease=LEASE) as owner, scene.open(lease=LEASE, only=("ok",)) as rescuer:
+            await owner.schedule(manual(handler="hold"))
+            run_id = await owner.trigger_once("job")
+            await scene.settle()
+            with scene.hold(rescuer, "settle") as held:
+                with scene.freeze(owner):
+                    await scene.advance(seconds=PAST_LEASE)
+                    await scene.eventually(lambda: held.waiting)
+                await scene.advance(seconds=LEASE.total_seconds() / 2)
+            await scene.advance(seconds=2)
+            await scene.release()
+            run = await ended(scene, owner, run_id)
+            assert (run.state, outcomes(run)) == (RunState.SUCCEEDED, [AttemptOutcome.SUCCEEDED])
+            assert scene.journal.count("job") == 1

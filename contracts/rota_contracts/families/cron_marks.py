@@ -36,6 +36,25 @@ class CronMarkClauses:
             await scene.advance(seconds=20)
             assert await dues(nodes[0]) == [scene.at("12:00")]
 
+    @clause(
+        "CRON-4",
+        "a tick between the reading of a job and its change is not decided again",
+        level=Level.NODES,
+        uses=("virtual", "hold"),
+    )
+    async def test_a_change_overtaken_by_a_tick_does_not_repeat_it(self, scene: Scene) -> None:
+        await scene.start_at("12:00:30")
+        async with scene.open(concurrency=0) as client, scene.open():
+            await client.schedule(cron())
+            await scene.settle()
+            with scene.hold(client, "register") as held:
+                changing = asyncio.create_task(client.schedule(cron(payload=b"another")))
+                await scene.eventually(lambda: held.waiting)
+                await scene.advance(seconds=30)
+            assert await changing is ScheduleOutcome.REPLACED
+            await scene.advance(minutes=1)
+            assert await dues(client) == [scene.at("12:00"), scene.at("12:01"), scene.at("12:02")]
+
     @clause("CRON-4", "a node that starts again in the same minute does not repeat it", uses=("virtual",))
     async def test_a_restart_does_not_repeat_an_occurrence(self, scene: Scene) -> None:
         await scene.start_at("12:00:10")

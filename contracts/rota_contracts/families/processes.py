@@ -12,20 +12,25 @@ from rota.run import AttemptOutcome, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual
 from rota_contracts.families._ways import outcomes
-from rota_contracts.processes import Elsewhere
+from rota_contracts.processes import Elsewhere, NodeProcess
 from rota_contracts.scene import Scene
 
 _LEASE = timedelta(seconds=2)
+_TAKEN_OVER = timedelta(seconds=15)  # the lease, and time enough to notice on a busy machine
 _NO_LEASE_ENDS = timedelta(minutes=5)
+
+_ON_TIME = timedelta(0)
 _TEN_MINUTES = timedelta(minutes=10)
 
 
-async def _triggered(there: Elsewhere, client: JobScheduler, handler: str) -> UUID:
-    """The run of a job whose handler has begun on the only node there is."""
+async def _begun(there: Elsewhere, node: NodeProcess, handler: str, lease: timedelta) -> tuple[JobScheduler, UUID]:
+    """A client, and the run of a job whose handler has begun on the only node there is."""
+    await node.open(lease=lease)
+    client = await there.client()
     await client.schedule(manual(handler=handler))
     run_id = await client.trigger_once("job")
     await there.begins(1)
-    return run_id
+    return client, run_id
 
 
 class ProcessEndClauses:
@@ -36,11 +41,11 @@ class ProcessEndClauses:
     )
     async def test_a_killed_process_does_not_keep_its_run_nor_lose_it_early(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
-            doomed, client = await there.node(lease=_LEASE), await there.client()
-            run_id = await _triggered(there, client, "hold")
+            doomed, heir = await there.started(_ON_TIME, _ON_TIME)
+            client, run_id = await _begun(there, doomed, "hold", _LEASE)
             await doomed.kill()
-            heir = await there.node(lease=_LEASE)
-            await there.begins(2)
+            await heir.open(lease=_LEASE)
+            await there.begins(2, within=_TAKEN_OVER)
             await heir.release()
             run = await there.ended(client, run_id)
             assert outcomes(run) == [AttemptOutcome.LOST, AttemptOutcome.SUCCEEDED]
@@ -48,19 +53,15 @@ class ProcessEndClauses:
             assert last.started_at - lost.started_at >= _LEASE
             assert last.node_id != lost.node_id
 
-    @clause(
-        "LEASE-1",
-        "what a process stopped past its lease says when it goes on is refused",
-        level=Level.DISTRIBUTED,
-    )
+    @clause("LEASE-1", "what a process stopped past its lease says when it goes on is refused", level=Level.DISTRIBUTED)
     async def test_a_process_that_slept_does_not_settle_the_run_of_its_heir(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
-            zombie, client = await there.node(lease=_LEASE), await there.client()
-            run_id = await _triggered(there, client, "doze")
-            heir = await there.node(lease=_LEASE)
-            await there.begins(2)
+            zombie, heir = await there.started(_ON_TIME, _ON_TIME)
+            client, run_id = await _begun(there, zombie, "doze", _LEASE)
+            await heir.open(lease=_LEASE)
+            await there.begins(2, within=_TAKEN_OVER)
             zombie.signal(signal.SIGCONT)
-            await zombie.leave()  # it leaves when it has said what it had to say
+            await zombie.leave()  # and so it has said what it had to say
             assert (await scene.look(client, run_id)).state is RunState.RUNNING
             await heir.release()
             run = await there.ended(client, run_id)
@@ -74,10 +75,10 @@ class ProcessEndClauses:
     )
     async def test_a_process_that_leaves_does_not_make_others_wait_for_its_lease(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
-            visitor, client = await there.node(lease=_NO_LEASE_ENDS), await there.client()
-            run_id = await _triggered(there, client, "hold")
+            visitor, other = await there.started(_ON_TIME, _ON_TIME)
+            client, run_id = await _begun(there, visitor, "hold", _NO_LEASE_ENDS)
             await visitor.leave()
-            other = await there.node(lease=_NO_LEASE_ENDS)
+            await other.open()
             assert [each.attempt for each in await there.begins(2)] == [1, 1]
             await other.release()
             run = await there.ended(client, run_id)
@@ -95,10 +96,11 @@ class WrongClockClauses:
     )
     async def test_a_fast_clock_does_not_end_the_leases_of_others(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
-            node, client = await there.node(lease=_NO_LEASE_ENDS), await there.client()
-            run_id = await _triggered(there, client, "hold")
-            await there.node(skew=_TEN_MINUTES)
-            await _has_looked_around(there, client)
+            node, fast = await there.started(_ON_TIME, _TEN_MINUTES)
+            client, run_id = await _begun(there, node, "hold", _NO_LEASE_ENDS)
+            await fast.open()
+            await there.all_look(client)
+            assert len(there.of()) == 1
             await node.release()
             run = await there.ended(client, run_id)
             assert (run.state, outcomes(run)) == (RunState.SUCCEEDED, [AttemptOutcome.SUCCEEDED])
@@ -111,36 +113,27 @@ class WrongClockClauses:
     )
     async def test_a_slow_clock_does_not_keep_the_leases_of_others(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
-            doomed, client = await there.node(lease=_LEASE), await there.client()
-            run_id = await _triggered(there, client, "hold")
+            doomed, slow = await there.started(_ON_TIME, -_TEN_MINUTES)
+            client, run_id = await _begun(there, doomed, "hold", _LEASE)
             await doomed.kill()
-            heir = await there.node(lease=_LEASE, skew=-_TEN_MINUTES)
-            await there.begins(2)
-            await heir.release()
+            await slow.open(lease=_LEASE)
+            await there.begins(2, within=_TAKEN_OVER)
+            await slow.release()
             run = await there.ended(client, run_id)
             assert outcomes(run) == [AttemptOutcome.LOST, AttemptOutcome.SUCCEEDED]
 
     @clause(
         "CRON-5",
-        "a node whose clock is fast fires nothing early and starts no delayed run early",
+        "a node whose clock is fast fires nothing early",
         level=Level.DISTRIBUTED,
         needs=Capability.DISTRIBUTED,
     )
     async def test_a_fast_clock_does_not_fire_early(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
+            (fast,) = await there.started(_TEN_MINUTES)
             client = await there.client()
-            soon = datetime.now(UTC) + _TEN_MINUTES / 2
-            await client.schedule(cron("early", f"{soon.minute} * * * *"))
-            await there.node(skew=_TEN_MINUTES)
-            await _has_looked_around(there, client)
+            between = datetime.now(UTC) + _TEN_MINUTES / 2
+            await client.schedule(cron("early", f"{between.minute} * * * *"))
+            await fast.open()
+            await there.all_look(client)
             assert await client.get_run_history("early") == []
-
-
-async def _has_looked_around(there: Elsewhere, client: JobScheduler) -> None:
-    """A free node has looked for work and for what is due: it looks at least every second."""
-    await client.schedule(manual("probe"))
-    delay = timedelta(seconds=1.5)
-    for _ in range(2):
-        run = await there.ended(client, await client.trigger_once("probe", delay=delay))
-        assert run.started_at is not None
-        assert run.started_at - run.queued_at >= delay, "it began before its delay was over"

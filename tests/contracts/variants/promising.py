@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from rota.capability import Capability, Precision
-from rota.clock import Clock
-from rota_backends.inprocess import InProcessBackend
-from rota_contracts import BackendHarness, Harness
+from rota_contracts import Harness
+from tests.contracts.transacting import Transacting, on
 
 
-class Kept(InProcessBackend):
-    """It promises to survive, to the second, and takes payloads of a mebibyte."""
+class Kept(Transacting):
+    """It promises to survive, to the second, joins transactions, and takes payloads of a mebibyte."""
 
-    capabilities = InProcessBackend.capabilities | Capability.DURABLE
+    capabilities = Transacting.capabilities | Capability.DURABLE
     max_payload = 1024 * 1024
 
 
 def kept() -> Harness:
     """Reopened cold, the store is the same object: what a durable one looks like from outside."""
-    stores: list[Kept] = []
-
-    def make(clock: Clock | None) -> Kept:
-        stores.append(Kept(clock=clock, precision=Precision.SECOND))
-        return stores[0]
-
-    return BackendHarness(make, reopen=lambda clock: stores[0])
+    return on(Kept, precision=Precision.SECOND)
