@@ -12,7 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import bench_cron, bench_drain, bench_latency, bench_postgres_drain, bench_schedules, bench_sqlite
+from tests.benchmarks import (
+    bench_cron,
+    bench_drain,
+    bench_latency,
+    bench_postgres_drain,
+    bench_postgres_trigger,
+    bench_schedules,
+    bench_sqlite,
+)
 from tests.benchmarks.machine import load, machine
 from tests.benchmarks.report import Goal, Report, Table
 
@@ -46,6 +54,7 @@ BENCHES: dict[str, Callable[[bool], Report]] = {
     bench_latency.NAME: bench_latency.run,
     bench_schedules.NAME: bench_schedules.run,
     bench_postgres_drain.NAME: bench_postgres_drain.run,
+    bench_postgres_trigger.NAME: bench_postgres_trigger.run,
     bench_sqlite.NAME: bench_sqlite.run,
 }
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import asyncpg
 
-from tests.benchmarks.durable import Drain, postgres_rows
+from tests.benchmarks.counting import Starts, low_load
+from tests.benchmarks.durable import Drain, postgres_rows, rate
 
 TITLE = "bare statements (floor)"
 PROMISES = "each row executed once unless something fails; no order, no history, no events, no leases"
@@ -26,6 +29,9 @@ RETURNING id, payload
 """
 _FINISH = "DELETE FROM queue WHERE id = ANY ($1::bigint[])"
 _ONE = "DELETE FROM queue WHERE id = (SELECT id FROM queue ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"
+
+_INSERT = "INSERT INTO queue (payload) VALUES ($1)"
+_TOLD = "WITH i AS (INSERT INTO queue (payload) VALUES ('')) SELECT pg_notify('queue', '')"
 
 
 def load(url: str, runs: int) -> dict[str, Any]:
@@ -63,3 +69,58 @@ async def _drain(url: str, postmaster: int, runs: int, batch: int, connections: 
     await asyncio.gather(*(take() for _ in range(connections)))
     async with postgres_rows(url, UNFINISHED) as has_unfinished:
         return await drained.finished(has_unfinished)
+
+
+def trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    """Inserts, each a commit, on as many connections."""
+    return asyncio.run(_trigger(url, count, at_once))
+
+
+async def _trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    connections = min(at_once, 20)
+    async with asyncpg.create_pool(url, min_size=connections, max_size=connections) as pool:
+        await pool.execute(_TABLE)
+        return await rate(repeat(partial(pool.execute, _INSERT, b""), count), at_once, count)
+
+
+def batch(url: str, count: int, size: int) -> dict[str, float]:
+    """COPY."""
+    return asyncio.run(_batch(url, count, size))
+
+
+async def _batch(url: str, count: int, size: int) -> dict[str, float]:
+    connection = await asyncpg.connect(url)
+    await connection.execute(_TABLE)
+    call = partial(connection.copy_records_to_table, "queue", records=[(b"",)] * size, columns=["payload"])
+    found = await rate(repeat(call, count // size), 1, count)
+    await connection.close()
+    return found
+
+
+def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+    """Insert and notify; whoever listens takes the row."""
+    return asyncio.run(_latency(url, count, pause, warm_up))
+
+
+async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+    starts = Starts(signal := asyncio.Event())
+    async with asyncpg.create_pool(url, min_size=3, max_size=3) as pool:
+        await pool.execute(_TABLE)
+        came = asyncio.Event()
+
+        async def take() -> None:
+            while True:
+                await came.wait()
+                came.clear()
+                if await pool.fetch(_ONE):
+                    starts.up()
+
+        work = asyncio.create_task(take())
+        listener = await pool.acquire()
+        await listener.add_listener("queue", lambda *_: came.set())
+        call = partial(pool.execute, _TOLD)
+        found = await low_load(starts, call, signal.wait, asyncio.sleep, count=count, pause=pause, warm_up=warm_up)
+        work.cancel()
+        await listener.reset()
+        await pool.release(listener)
+    return found

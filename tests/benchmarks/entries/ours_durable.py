@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
 from rota import HandlerRegistry, JobContext, JobDefinition, JobNotifyEventStore, Manual, Scheduler
 from rota.backend import Backend
-from tests.benchmarks.durable import Drain, Look, at_once
+from tests.benchmarks.counting import Starts, low_load
+from tests.benchmarks.durable import Drain, Look, at_once, rate
 from tests.benchmarks.entries.ours import Written
 
 PROMISES = "order and no overlap per job, history of every run, lifecycle events, leases with fencing, retries"
@@ -34,6 +36,31 @@ async def load(backend: Backend, jobs: int, runs: int) -> dict[str, Any]:
         await at_once((partial(client.trigger_once, f"job{number % jobs}") for number in range(runs)), 500)
         await store.reached.wait()  # that the jobs are registered is told now, not while runs are counted
     return {"runs": runs}
+
+
+async def trigger(backend: Backend, count: int, at_once: int) -> dict[str, float]:
+    """100 jobs, triggered in turn by `at_once` callers; nothing runs."""
+    async with scheduler(backend, HandlerRegistry(), Written(0), 0) as client:
+        await schedule(client, 100)
+        calls = (partial(client.trigger_once, f"job{number % 100}") for number in range(count))
+        return await rate(calls, at_once, count)
+
+
+async def latency(node: Backend, client: Backend, count: int, pause: float, warm_up: int) -> dict[str, float]:
+    """`client` is the node's own backend, or another one on the same store, as another process would have it."""
+    starts, handlers = Starts(signal := asyncio.Event()), HandlerRegistry()
+
+    @handlers.register("noop")
+    async def noop(ctx: JobContext) -> None:
+        starts.up()
+
+    async with (
+        scheduler(node, handlers, Written(0), 10),
+        scheduler(client, HandlerRegistry(), Written(0), 0) as outside,
+    ):
+        await schedule(outside, 1)
+        call = partial(outside.trigger_once, "job0")
+        return await low_load(starts, call, signal.wait, asyncio.sleep, count=count, pause=pause, warm_up=warm_up)
 
 
 async def drain(

@@ -26,3 +26,25 @@ def drain(url: str, postmaster: int, runs: int, concurrency: int = 200) -> dict[
 async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict[str, Any]:
     rest = postgres_rows(url, UNFINISHED)
     return await ours_durable.drain(PostgresBackend(url), Drain(runs, postmaster), runs, concurrency, rest)
+
+
+def trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    return asyncio.run(_trigger(url, count, at_once))
+
+
+async def _trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    return await ours_durable.trigger(PostgresBackend(url), count, at_once)
+
+
+def batch(url: str, count: int, size: int) -> dict[str, float]:
+    """There is no call for many: as many calls at once, which the backend puts together."""
+    return trigger(url, count, size)
+
+
+def latency(url: str, count: int, pause: float, warm_up: int, outside: bool = False) -> dict[str, float]:
+    return asyncio.run(_latency(url, count, pause, warm_up, outside))
+
+
+async def _latency(url: str, count: int, pause: float, warm_up: int, outside: bool) -> dict[str, float]:
+    node = PostgresBackend(url)
+    return await ours_durable.latency(node, PostgresBackend(url) if outside else node, count, pause, warm_up)

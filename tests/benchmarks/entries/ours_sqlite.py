@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
-from rota import HandlerRegistry
 from rota_backends.sqlite import SqliteBackend
-from tests.benchmarks.durable import Drain, rate, sqlite_rows
+from tests.benchmarks.durable import Drain, sqlite_rows
 from tests.benchmarks.entries import ours_durable
-from tests.benchmarks.entries.ours import Written
 
 TITLE = "Rota (SQLite)"
 PROMISES = ours_durable.PROMISES
@@ -32,12 +29,4 @@ async def _drain(path: str, runs: int, concurrency: int) -> dict[str, Any]:
 
 
 def trigger(path: str, count: int, at_once: int) -> dict[str, float]:
-    """100 jobs, triggered in turn by `at_once` callers."""
-    return asyncio.run(_trigger(path, count, at_once))
-
-
-async def _trigger(path: str, count: int, at_once: int) -> dict[str, float]:
-    async with ours_durable.scheduler(SqliteBackend(path), HandlerRegistry(), Written(0), 0) as client:
-        await ours_durable.schedule(client, 100)
-        calls = (partial(client.trigger_once, f"job{number % 100}") for number in range(count))
-        return await rate(calls, at_once, count)
+    return asyncio.run(ours_durable.trigger(SqliteBackend(path), count, at_once))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib import import_module
+from itertools import repeat
 from typing import Any
 
-from tests.benchmarks.durable import Drain, postgres_rows
+from tests.benchmarks.counting import Starts, low_load
+from tests.benchmarks.durable import Drain, postgres_rows, rate
 
 TITLE = "Procrastinate"
 PROMISES = "starts in order, overlaps unless locked; finished jobs stay in the table with their events"
@@ -50,6 +53,51 @@ async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict
         work = asyncio.create_task(app.run_worker_async(concurrency=concurrency, install_signal_handlers=False))
         async with postgres_rows(url, UNFINISHED) as has_unfinished:
             found = await drained.finished(has_unfinished)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    return found
+
+
+def trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    return asyncio.run(_trigger(url, count, at_once))
+
+
+async def _trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    app = _app(url, min(at_once, 20))
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        return await rate(repeat(app.configure_task("noop").defer_async, count), at_once, count)
+
+
+def batch(url: str, count: int, size: int) -> dict[str, float]:
+    return asyncio.run(_batch(url, count, size))
+
+
+async def _batch(url: str, count: int, size: int) -> dict[str, float]:
+    app = _app(url, 1)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        call = partial(app.configure_task("noop").batch_defer_async, *({} for _ in range(size)))
+        return await rate(repeat(call, count // size), 1, count)
+
+
+def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+    return asyncio.run(_latency(url, count, pause, warm_up))
+
+
+async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+    starts, app = Starts(signal := asyncio.Event()), _app(url, 4)
+
+    @app.task(name="noop")  # type: ignore[untyped-decorator]
+    async def noop() -> None:
+        starts.up()
+
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        work = asyncio.create_task(app.run_worker_async(concurrency=10, install_signal_handlers=False))
+        found = await low_load(
+            starts, noop.defer_async, signal.wait, asyncio.sleep, count=count, pause=pause, warm_up=warm_up
+        )
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
     return found

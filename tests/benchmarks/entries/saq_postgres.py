@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
+from itertools import repeat
 from typing import Any
 
-from tests.benchmarks.durable import Drain, at_once, postgres_rows
+from tests.benchmarks.counting import Starts, low_load
+from tests.benchmarks.durable import Drain, at_once, postgres_rows, rate
 
 TITLE = "SAQ (postgres)"
 PROMISES = "order to the second, overlaps; results for ten minutes, no events"
@@ -41,13 +45,44 @@ async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict
     async def noop(ctx: object) -> None:
         drained.up()
 
+    async with _working(queue, noop, concurrency), postgres_rows(url, UNFINISHED) as has_unfinished:
+        return await drained.finished(has_unfinished)
+
+
+@asynccontextmanager
+async def _working(queue: Any, noop: Callable[[object], Awaitable[None]], concurrency: int) -> AsyncIterator[None]:
     await queue.connect()
     worker = import_module("saq").Worker(queue, functions=[("noop", noop)], concurrency=concurrency)
     work = asyncio.create_task(worker.start())
-    async with postgres_rows(url, UNFINISHED) as has_unfinished:
-        found = await drained.finished(has_unfinished)
+    yield
     worker.event.set()
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     await queue.disconnect()
+
+
+def trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    return asyncio.run(_trigger(url, count, at_once))
+
+
+async def _trigger(url: str, count: int, at_once: int) -> dict[str, float]:
+    queue = _queue(url)
+    await queue.connect()
+    found = await rate(repeat(partial(queue.enqueue, "noop"), count), at_once, count)
+    await queue.disconnect()
     return found
+
+
+def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+    return asyncio.run(_latency(url, count, pause, warm_up))
+
+
+async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+    starts, queue = Starts(signal := asyncio.Event()), _queue(url)
+
+    async def noop(ctx: object) -> None:
+        starts.up()
+
+    async with _working(queue, noop, 10):
+        call = partial(queue.enqueue, "noop")
+        return await low_load(starts, call, signal.wait, asyncio.sleep, count=count, pause=pause, warm_up=warm_up)

@@ -1,0 +1,130 @@
+"""PostgreSQL triggers: how many a second, and how soon a triggered run starts when little is going on; fsync on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+from tests.benchmarks.backlog import Rows
+from tests.benchmarks.postgres import SETTINGS, Databases, postgres
+from tests.benchmarks.process import Entry, in_turns, measure
+from tests.benchmarks.report import Goal, Report, Table, spread
+
+NAME = "postgres-trigger"
+OURS = Entry("rota", "ours_postgres")
+PEERS = tuple(Entry(name, f"{name}_postgres") for name in ("procrastinate", "saq", "pgqueuer"))
+FLOOR = Entry("floor", "floor_postgres")
+ENTRIES = (OURS, *PEERS, FLOOR)
+OUTSIDE = Entry("rota, outside", "ours_postgres", {"outside": True}, "Rota, triggered as from another process")
+CASES = {"one by one": 1, "10 at once": 10, "100 at once": 100}
+BATCH = "batches of 1,000"
+BATCHED = tuple(entry for entry in ENTRIES if entry.name != "saq")  # it has no call for many
+PAUSE = 0.1
+Raw = dict[str, Rows]
+
+
+def run(quick: bool) -> Report:
+    """`quick`: fewer triggers, one round."""
+    triggers, waits, rounds = (500, 30, 1) if quick else (2_000, 150, 3)
+    with postgres() as databases:
+        version = databases.version()
+        rates, waited = _rates(databases, triggers, rounds), _latencies(databases, waits, rounds)
+    return Report(
+        NAME,
+        {"postgres": version, "server": SETTINGS, "rounds": rounds, "triggers": triggers, "batched": 10 * triggers}
+        | {"latency_triggers": waits, "pause_seconds": PAUSE},
+        {"rates": rates, "latency": waited},
+        [_rate_table(rates), _latency_table(waited)],
+        [*_rate_goals(rates), *_latency_goals(waited)],
+        [f"{entry.label()}: {entry.fact('PROMISES')}" for entry in ENTRIES],
+        [
+            f"PostgreSQL {version}, " + ", ".join(SETTINGS),
+            f"{triggers:,} triggers, {10 * triggers:,} in batches; at most 20 connections, Rota with its default of 4",
+            "Rota has no call for many: 'batches' is 1,000 calls at once; the floor is INSERT, and COPY for batches",
+            f"latency: {waits} triggers, each {PAUSE * 1000:g} ms after the last one started; a node listens",
+            "'as from another process': by connections of their own, so the node learns of it through the database",
+        ],
+    )
+
+
+@contextmanager
+def _fresh(databases: Databases) -> Iterator[str]:
+    url = databases.new()
+    databases.run("CHECKPOINT")
+    try:
+        yield url
+    finally:
+        databases.drop(url)
+
+
+def _rates(databases: Databases, triggers: int, rounds: int) -> Raw:
+    raw: Raw = {case: {entry.name: [] for entry in ENTRIES} for case in CASES}
+    raw[BATCH] = {entry.name: [] for entry in BATCHED}
+    for _, entry in in_turns(ENTRIES, rounds):
+        for case, at_once in CASES.items():
+            with _fresh(databases) as url:
+                raw[case][entry.name].append(measure(entry, "trigger", url=url, count=triggers, at_once=at_once))
+        if entry in BATCHED:
+            with _fresh(databases) as url:
+                raw[BATCH][entry.name].append(measure(entry, "batch", url=url, count=10 * triggers, size=1_000))
+    return raw
+
+
+def _latencies(databases: Databases, waits: int, rounds: int) -> Rows:
+    entries = (OURS, OUTSIDE, *PEERS, FLOOR)
+    raw: Rows = {entry.name: [] for entry in entries}
+    for _, entry in in_turns(entries, rounds):
+        with _fresh(databases) as url:
+            raw[entry.name].append(measure(entry, "latency", url=url, count=waits, pause=PAUSE, warm_up=5))
+    return raw
+
+
+def _rate_table(raw: Raw) -> Table:
+    table = Table("triggers per second: median (range)", ("", *raw))
+    for entry in ENTRIES:
+        found = [raw[case].get(entry.name, []) for case in raw]
+        cells = (spread([each["rate"] for each in rows]) if rows else "" for rows in found)
+        table.rows.append((entry.label(), *cells))
+    return table
+
+
+def _latency_table(raw: Rows) -> Table:
+    table = Table("trigger to start in ms: median (range) of the rounds", ("", "p50", "p90", "p99", "slowest"))
+    for entry in (OURS, OUTSIDE, *PEERS, FLOOR):
+        cells = (_milliseconds(raw[entry.name], name) for name in ("p50", "p90", "p99", "p100"))
+        table.rows.append((entry.label(), *cells))
+    return table
+
+
+def _milliseconds(rows: Sequence[dict[str, Any]], name: str) -> str:
+    return spread([each[name] for each in rows], 1e3, 1)
+
+
+def _rate_goals(raw: Raw) -> list[Goal]:
+    found = []
+    for case, rows in raw.items():
+        peers = [rows[peer.name] for peer in PEERS if peer.name in rows]
+        best = [max(each["rate"] for each in others) for others in zip(*peers, strict=True)]
+        floor = [each["rate"] for each in rows[FLOOR.name]]
+        mine = [each["rate"] for each in rows[OURS.name]]
+        found.append(Goal(f"trigger, {case}, against the fastest peer", 1.0, _median_ratio(mine, best)))
+        found.append(Goal(f"trigger, {case}, against the floor", None, _median_ratio(mine, floor)))
+    return found
+
+
+def _latency_goals(raw: Rows) -> list[Goal]:
+    found = []
+    for ours in (OURS, OUTSIDE):
+        for name in ("p50", "p99"):
+            best = [min(each[name] for each in others) for others in zip(*(raw[p.name] for p in PEERS), strict=True)]
+            mine = [each[name] for each in raw[ours.name]]
+            found.append(
+                Goal(f"latency {name}, {ours.name}, the best peer's against ours", 1.0, _median_ratio(best, mine))
+            )
+    return found
+
+
+def _median_ratio(ours: Sequence[float], others: Sequence[float]) -> float:
+    return median(mine / other for mine, other in zip(ours, others, strict=True))
