@@ -16,7 +16,7 @@ from tests.postgres.driving import register, trigger
 from tests.postgres.lines import Lines, lines
 from tests.servers import SCHEMA
 
-_SHORT = timedelta(milliseconds=300)
+_SHORT = timedelta(seconds=2)  # for a busy machine to connect in
 _SOON = timedelta(seconds=30)
 
 

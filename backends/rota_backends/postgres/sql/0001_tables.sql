@@ -4,7 +4,9 @@
 
 CREATE TABLE store (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    tells_facts boolean NOT NULL DEFAULT false
+    tells_facts boolean NOT NULL DEFAULT false,
+    pruned_lane bigint NOT NULL DEFAULT 0, -- how far retention has looked
+    pruned_decision bigint NOT NULL DEFAULT 0
 );
 INSERT INTO store DEFAULT VALUES;
 
@@ -13,11 +15,15 @@ CREATE TABLE definition (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     lane bigint NOT NULL,
     handler text NOT NULL,
+    queue text NOT NULL, -- these two are the job's, also after it was registered anew
+    priority integer NOT NULL,
     body text NOT NULL, -- all but the payload
     payload bytea NOT NULL,
     retired_at timestamptz
 );
 CREATE INDEX definition_retired ON definition (retired_at) WHERE retired_at IS NOT NULL;
+CREATE INDEX definition_lane ON definition (lane);
+CREATE INDEX definition_band ON definition (handler, queue, priority);
 
 -- A job under its key; it outlives its definition (CRON-4, LEASE-1).
 CREATE TABLE job (
@@ -154,13 +160,14 @@ CREATE TABLE letter (
 );
 CREATE INDEX letter_lane ON letter (lane, seq);
 CREATE INDEX letter_scope ON letter (scope_id, ended_at, run_id);
+CREATE INDEX letter_ended ON letter (ended_at);
 
 -- Triggers stored inside a transaction of the application (TX-1); the next claim moves them to their lanes.
 CREATE TABLE arrival (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     lane bigint NOT NULL,
     run_id uuid NOT NULL UNIQUE,
-    definition bigint NOT NULL,
+    definition bigint NOT NULL REFERENCES definition, -- it is not forgotten while the transaction is open
     queued_at timestamptz NOT NULL,
     start_at timestamptz,
     cause text NOT NULL,

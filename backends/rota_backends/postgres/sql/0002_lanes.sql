@@ -10,19 +10,20 @@ END $$;
 
 CREATE FUNCTION _tells() RETURNS boolean LANGUAGE sql STABLE AS 'SELECT tells_facts FROM store';
 
+-- The band is held until this transaction ends: it is not forgotten before a lane is seen in it.
 CREATE FUNCTION _band(p_queue text, p_priority integer, p_definition bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_handler text := (SELECT handler FROM definition WHERE id = p_definition);
     v_band integer;
 BEGIN
-    SELECT id INTO v_band FROM band WHERE priority = p_priority AND queue = p_queue AND handler = v_handler;
-    IF NOT FOUND THEN
+    LOOP
+        SELECT id INTO v_band FROM band WHERE priority = p_priority AND queue = p_queue AND handler = v_handler
+        FOR KEY SHARE;
+        EXIT WHEN FOUND;
         INSERT INTO band (priority, queue, handler) VALUES (p_priority, p_queue, v_handler)
         ON CONFLICT DO NOTHING RETURNING id INTO v_band;
-        IF NOT FOUND THEN
-            SELECT id INTO v_band FROM band WHERE priority = p_priority AND queue = p_queue AND handler = v_handler;
-        END IF;
-    END IF;
+        EXIT WHEN FOUND;
+    END LOOP;
     RETURN v_band;
 END $$;
 

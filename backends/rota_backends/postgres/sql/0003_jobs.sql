@@ -46,9 +46,10 @@ BEGIN
     IF NOT p_changes THEN
         RETURN 'stored';
     END IF;
-    INSERT INTO definition (lane, handler, body, payload) VALUES (v_lane, p_handler, p_body, p_payload)
-    RETURNING id INTO v_definition;
-    UPDATE definition SET retired_at = v_at WHERE id = j.definition;
+    UPDATE definition SET retired_at = coalesce(retired_at, v_at), queue = p_queue, priority = p_priority
+    WHERE lane = v_lane;
+    INSERT INTO definition (lane, handler, queue, priority, body, payload)
+    VALUES (v_lane, p_handler, p_queue, p_priority, p_body, p_payload) RETURNING id INTO v_definition;
     UPDATE job SET definition = v_definition, owner = p_owner, revision = revision + 1, last_request = p_request,
         decided = coalesce(p_decided, decided), next_due = p_next_due,
         source_module = p_module, event_type = p_type, subject = p_subject WHERE lane = v_lane;

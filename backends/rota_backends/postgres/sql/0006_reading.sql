@@ -85,22 +85,35 @@ SELECT j.lane, j.scope_id, j.job_id, j.definition, j.revision, j.owner, j.paused
     CASE WHEN l.leased THEN l.run_id END AS running, l.last_attempt_at, l.last_success_at, l.last_failure_at
 FROM job j JOIN lane l ON l.id = j.lane;
 
+-- For all scopes nothing is joined: each number is counted in the smallest place that knows it.
 CREATE FUNCTION census(p_now timestamptz, p_scope text)
 RETURNS TABLE (at timestamptz, jobs bigint, queued bigint, running bigint, letters bigint, aside bigint, missing text[])
-LANGUAGE sql STABLE AS $$
-    WITH t AS (SELECT coalesce(p_now, clock_timestamp()) AS at),
-    l AS (
-        SELECT count(*) FILTER (WHERE j.definition IS NOT NULL) AS jobs, coalesce(sum(lane.unfinished), 0) AS unfinished,
-            count(*) FILTER (WHERE lane.leased) AS running
-        FROM job j JOIN lane ON lane.id = j.lane WHERE p_scope IS NULL OR j.scope_id = p_scope),
-    a AS (SELECT count(*) AS arriving FROM arrival r JOIN job j ON j.lane = r.lane
-          WHERE p_scope IS NULL OR j.scope_id = p_scope)
-    SELECT t.at, l.jobs, l.unfinished - l.running + a.arriving, l.running,
-        (SELECT count(*) FROM letter WHERE p_scope IS NULL OR scope_id = p_scope),
-        (SELECT count(*) FROM set_aside),
-        ARRAY(SELECT DISTINCT d.handler FROM job j JOIN definition d ON d.id = j.definition
-              WHERE (p_scope IS NULL OR j.scope_id = p_scope) AND NOT EXISTS (
-                  SELECT FROM node n WHERE n.seen_at + n.lease > t.at AND d.handler = ANY (n.handlers))
-              ORDER BY d.handler)
-    FROM t, l, a
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    at := coalesce(p_now, clock_timestamp());
+    IF p_scope IS NULL THEN
+        jobs := (SELECT count(*) FROM job WHERE definition IS NOT NULL);
+        running := (SELECT count(*) FROM lane WHERE place = 0 AND ready_at IS NOT NULL);
+        queued := (SELECT count(*) FROM run) + (SELECT count(*) FROM arrival) - running;
+        letters := (SELECT count(*) FROM letter);
+    ELSE
+        SELECT count(j.definition), coalesce(sum(l.unfinished), 0), count(*) FILTER (WHERE l.leased)
+        INTO jobs, queued, running FROM job j JOIN lane l ON l.id = j.lane WHERE j.scope_id = p_scope;
+        queued := queued - running
+            + (SELECT count(*) FROM arrival r JOIN job j ON j.lane = r.lane WHERE j.scope_id = p_scope);
+        letters := (SELECT count(*) FROM letter WHERE scope_id = p_scope);
+    END IF;
+    aside := (SELECT count(*) FROM set_aside);
+    missing := ARRAY(
+        WITH RECURSIVE h AS (  -- from one handler to the next by the index
+            (SELECT handler FROM definition ORDER BY handler LIMIT 1)
+            UNION ALL
+            SELECT (SELECT d.handler FROM definition d WHERE d.handler > h.handler ORDER BY d.handler LIMIT 1)
+            FROM h WHERE h.handler IS NOT NULL)
+        SELECT h.handler FROM h WHERE h.handler IS NOT NULL
+            AND NOT EXISTS (SELECT FROM node n WHERE n.seen_at + n.lease > at AND h.handler = ANY (n.handlers))
+            AND EXISTS (SELECT FROM definition d JOIN job j ON j.lane = d.lane AND j.definition = d.id
+                        WHERE d.handler = h.handler AND (p_scope IS NULL OR j.scope_id = p_scope))
+        ORDER BY h.handler);
+    RETURN NEXT;
+END $$;

@@ -11,72 +11,148 @@ BEGIN
                    WHERE h.run_id = p_run AND h.state = 'dead' AND h.ended_by = p_request);
 END $$;
 
--- Forget at most p_limit entries of each kind; lanes that somebody works on are left for the next time.
+-- Forget at most p_limit entries. One node at a time does it; lanes that somebody works on are left for the next time.
 CREATE FUNCTION prune(p_now timestamptz, p_keep integer, p_age interval, p_letters interval, p_limit integer)
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz := coalesce(p_now, clock_timestamp());
-    v_lanes bigint[];
-    v_gone integer;
-    v_total integer := 0;
-    v_run uuid;
-    v_told bigint[];
+    v_left integer := p_limit;
 BEGIN
-    v_lanes := ARRAY(SELECT id FROM lane WHERE kept > p_keep LIMIT p_limit);
-    v_lanes := ARRAY(SELECT id FROM lane WHERE id = ANY (v_lanes) FOR UPDATE SKIP LOCKED);
-    WITH g AS (
-        DELETE FROM history WHERE run_id = ANY (ARRAY(
-            SELECT x.run_id FROM unnest(v_lanes) c(id)
-            CROSS JOIN LATERAL (SELECT kept FROM lane WHERE id = c.id OFFSET 0) l
-            CROSS JOIN LATERAL (
-                SELECT run_id FROM history WHERE lane = c.id ORDER BY seq LIMIT greatest(l.kept - p_keep, 0)) x
-            LIMIT p_limit)) RETURNING lane),
-    n AS MATERIALIZED (SELECT lane, count(*)::integer AS gone FROM g GROUP BY lane),
-    u AS (UPDATE lane SET kept = kept - n.gone FROM n WHERE id = n.lane)
-    SELECT coalesce(sum(gone), 0) INTO v_gone FROM n;
-    v_total := v_total + v_gone;
-
-    v_lanes := ARRAY(SELECT DISTINCT x.lane FROM (
-        SELECT lane FROM history WHERE ended_at < v_at - p_age ORDER BY ended_at LIMIT p_limit - v_total) x);
-    v_lanes := ARRAY(SELECT id FROM lane WHERE id = ANY (v_lanes) FOR UPDATE SKIP LOCKED);
-    WITH g AS (
-        DELETE FROM history WHERE run_id = ANY (ARRAY(
-            SELECT run_id FROM history WHERE ended_at < v_at - p_age AND lane = ANY (v_lanes)
-            ORDER BY ended_at LIMIT p_limit - v_total)) RETURNING lane),
-    n AS MATERIALIZED (SELECT lane, count(*)::integer AS gone FROM g GROUP BY lane),
-    u AS (UPDATE lane SET kept = kept - n.gone FROM n WHERE id = n.lane)
-    SELECT coalesce(sum(gone), 0) INTO v_gone FROM n;
-    v_total := v_total + v_gone;
-
-    FOR v_run IN SELECT run_id FROM letter WHERE ended_at < v_at - p_letters LIMIT p_limit LOOP
-        PERFORM FROM lane WHERE id = (SELECT lane FROM letter WHERE run_id = v_run) FOR UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            PERFORM _unletter(v_run, NULL, NULL);
-        END IF;
-    END LOOP;
-
-    DELETE FROM held_key WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM held_key WHERE until <= v_at ORDER BY until LIMIT p_limit - v_total FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS v_gone = ROW_COUNT;
-    v_total := v_total + v_gone;
-
-    DELETE FROM decision WHERE id = ANY (ARRAY(
-        SELECT d.id FROM (SELECT lane FROM decision GROUP BY lane HAVING count(*) > 1000 LIMIT 10) c
-        CROSS JOIN LATERAL (
-            SELECT id FROM decision WHERE lane = c.lane ORDER BY id DESC OFFSET 1000 LIMIT p_limit) d));
-    v_told := ARRAY(SELECT definition FROM outbox UNION SELECT definition FROM set_aside);
-    DELETE FROM definition WHERE id = ANY (ARRAY(
-        SELECT d.id FROM definition d WHERE d.retired_at < v_at - interval '1 hour'
-            AND NOT EXISTS (SELECT FROM lane WHERE lane.id = d.lane AND lane.definition = d.id)
-            AND NOT EXISTS (SELECT FROM run r WHERE r.lane = d.lane AND r.start_at IS NULL AND r.definition = d.id)
-            AND NOT EXISTS (SELECT FROM run r WHERE r.lane = d.lane AND r.start_at IS NOT NULL AND r.definition = d.id)
-            AND NOT EXISTS (SELECT FROM arrival a WHERE a.lane = d.lane)
-            AND d.id <> ALL (v_told)
-        ORDER BY d.retired_at LIMIT p_limit));
+    PERFORM FROM store FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    v_left := v_left - _prune_crowded(p_keep, v_left);
+    v_left := v_left - _forget(ARRAY(
+        SELECT run_id FROM history WHERE ended_at < v_at - p_age ORDER BY ended_at LIMIT v_left));
+    IF p_letters IS NOT NULL THEN
+        v_left := v_left - _prune_letters(v_at - p_letters, v_left);
+    END IF;
+    v_left := v_left - _prune_keys(v_at, v_left);
+    PERFORM _prune_decisions(p_limit);
+    PERFORM _prune_definitions(v_at, p_limit);
+    PERFORM _prune_bands();
     DELETE FROM node WHERE node_id = ANY (ARRAY(
         SELECT node_id FROM node WHERE seen_at + lease <= v_at FOR UPDATE SKIP LOCKED));
     DELETE FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id);
-    RETURN v_total;
+    RETURN p_limit - v_left;
+END $$;
+
+-- Finished runs, as far as nobody works on their lanes; how many they were.
+CREATE FUNCTION _forget(p_runs uuid[]) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_lanes bigint[];
+    v_gone integer;
+BEGIN
+    v_lanes := ARRAY(SELECT id FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM history WHERE run_id = ANY (p_runs)))
+                     FOR UPDATE SKIP LOCKED);
+    WITH g AS (DELETE FROM history WHERE run_id = ANY (p_runs) AND lane = ANY (v_lanes) RETURNING lane),
+    n AS MATERIALIZED (SELECT lane, count(*)::integer AS gone FROM g GROUP BY lane),
+    u AS (UPDATE lane SET kept = kept - n.gone FROM n WHERE id = n.lane)
+    SELECT coalesce(sum(gone), 0) INTO v_gone FROM n;
+    RETURN v_gone;
+END $$;
+
+-- Lanes that keep more than they should, because less is to be kept now or because runs were cancelled: a part of all
+-- lanes each time, the next part the next time.
+CREATE FUNCTION _prune_crowded(p_keep integer, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_page CONSTANT integer := 50000;
+    v_after bigint := (SELECT pruned_lane FROM store);
+    v_last bigint;
+    v_seen integer;
+    v_lanes bigint[];
+    v_gone integer;
+BEGIN
+    SELECT max(id), count(*), array_agg(id) FILTER (WHERE kept > p_keep) INTO v_last, v_seen, v_lanes
+    FROM (SELECT id, kept FROM lane WHERE id > v_after ORDER BY id LIMIT v_page) x;
+    v_gone := _forget(ARRAY(
+        SELECT x.run_id FROM unnest(v_lanes) c(id)
+        CROSS JOIN LATERAL (SELECT kept FROM lane WHERE id = c.id OFFSET 0) l
+        CROSS JOIN LATERAL (
+            SELECT run_id FROM history WHERE lane = c.id ORDER BY seq LIMIT greatest(l.kept - p_keep, 0)) x
+        LIMIT p_limit));
+    IF v_gone < p_limit THEN
+        UPDATE store SET pruned_lane = CASE WHEN v_seen < v_page THEN 0 ELSE v_last END;
+    END IF;
+    RETURN v_gone;
+END $$;
+
+-- Dead letters become history.
+CREATE FUNCTION _prune_letters(p_before timestamptz, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    e record;
+    v_gone integer := 0;
+BEGIN
+    FOR e IN SELECT run_id, lane FROM letter WHERE ended_at < p_before ORDER BY ended_at LIMIT p_limit LOOP
+        PERFORM FROM lane WHERE id = e.lane FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            PERFORM _unletter(e.run_id, NULL, NULL);
+            v_gone := v_gone + 1;
+        END IF;
+    END LOOP;
+    RETURN v_gone;
+END $$;
+
+CREATE FUNCTION _prune_keys(p_at timestamptz, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    v_gone integer;
+BEGIN
+    DELETE FROM held_key WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM held_key WHERE until <= p_at ORDER BY until LIMIT p_limit FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    RETURN v_gone;
+END $$;
+
+-- The newest 1000 of a job stay. Again a part of all jobs each time.
+CREATE FUNCTION _prune_decisions(p_limit integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_lane bigint := (SELECT pruned_decision FROM store);
+BEGIN
+    FOR i IN 1 .. 1000 LOOP
+        v_lane := (SELECT lane FROM decision WHERE lane > v_lane ORDER BY lane, id LIMIT 1);
+        EXIT WHEN v_lane IS NULL;
+        DELETE FROM decision WHERE id = ANY (ARRAY(
+            SELECT id FROM decision WHERE lane = v_lane ORDER BY lane DESC, id DESC OFFSET 1000 LIMIT p_limit));
+    END LOOP;
+    UPDATE store SET pruned_decision = coalesce(v_lane, 0);
+END $$;
+
+-- Definitions that no run and no fact refers to, all looked for in one snapshot: a run becomes a fact in one step. Those
+-- still in use are looked at again in an hour.
+CREATE FUNCTION _prune_definitions(p_at timestamptz, p_limit integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_old bigint[] := ARRAY(
+        SELECT id FROM definition WHERE retired_at < p_at - interval '1 hour'
+        ORDER BY retired_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+BEGIN
+    IF cardinality(v_old) = 0 THEN
+        RETURN;
+    END IF;
+    DELETE FROM definition d WHERE d.id = ANY (v_old)
+        AND NOT EXISTS (
+            SELECT FROM lane l JOIN job j ON j.lane = l.id
+            WHERE l.id = d.lane AND l.definition = d.id AND (j.definition IS NOT NULL OR l.unfinished > 0))
+        AND NOT EXISTS (SELECT FROM run r WHERE r.lane = d.lane AND r.start_at IS NULL AND r.definition = d.id)
+        AND NOT EXISTS (SELECT FROM run r WHERE r.lane = d.lane AND r.start_at IS NOT NULL AND r.definition = d.id)
+        AND NOT EXISTS (SELECT FROM arrival a WHERE a.lane = d.lane)
+        AND d.id <> ALL (ARRAY(SELECT definition FROM outbox WHERE definition = ANY (v_old)
+                               UNION ALL SELECT definition FROM set_aside WHERE definition = ANY (v_old)));
+    UPDATE definition SET retired_at = p_at WHERE id = ANY (v_old);
+END $$;
+
+-- Bands that no definition can put a lane into. Whoever takes one up holds it (`_band`): it is passed over, or seen in
+-- the second look.
+CREATE FUNCTION _prune_bands() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_bands integer[] := ARRAY(
+        SELECT id FROM band b WHERE NOT EXISTS (
+            SELECT FROM definition d
+            WHERE d.handler = b.handler AND d.queue = b.queue AND d.priority = b.priority)
+        FOR UPDATE SKIP LOCKED);
+BEGIN
+    DELETE FROM band b WHERE id = ANY (v_bands) AND NOT EXISTS (
+        SELECT FROM definition d WHERE d.handler = b.handler AND d.queue = b.queue AND d.priority = b.priority);
 END $$;
 
 -- Forget what was told, put aside what cannot be; false while another node relays.
@@ -170,7 +246,7 @@ BEGIN
     FOR f IN
         SELECT p.oid::regprocedure AS signature, p.proname IN (
             'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'notify_jobs', 'fire', 'relay',
-            'history_page', 'letter_page', 'one_run') AS is_batch
+            'history_page', 'letter_page', 'one_run', 'prune') AS is_batch
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = current_schema() AND p.proname NOT LIKE '\_%'
     LOOP
