@@ -121,6 +121,13 @@ BEGIN
         ORDER BY i.n);
     PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
+    IF cardinality(p_runs) > 4  -- fewer are cheaper one by one
+        AND num_nulls(VARIADIC p_delays) = cardinality(p_runs) AND num_nulls(VARIADIC p_replays) = cardinality(p_runs)
+        AND NOT EXISTS (SELECT FROM arrival)
+    THEN
+        RETURN QUERY SELECT * FROM _enqueue_plain(v_lanes, v_at, p_tag, p_runs, p_causes, p_limits, p_payloads);
+        RETURN;
+    END IF;
     FOR i IN 1 .. cardinality(p_runs) LOOP
         v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], p_causes[i], p_limits[i], p_payloads[i], p_delays[i],
             p_replays[i]);
@@ -130,6 +137,58 @@ BEGIN
     IF v_woke THEN
         PERFORM _announce(p_tag);
     END IF;
+END $$;
+
+-- Triggers to start at once, all in one statement: what `_enqueue` does for each, at a third of its cost.
+CREATE FUNCTION _enqueue_plain(
+    p_lanes bigint[], p_at timestamptz, p_tag text, p_runs uuid[], p_causes text[], p_limits integer[],
+    p_payloads bytea[]
+) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
+DECLARE
+    v_answers enqueued[];
+BEGIN
+    WITH i AS MATERIALIZED (
+        SELECT i.*, j.definition, l.last_seq, l.unfinished, j.definition IS NOT NULL AND (
+                EXISTS (SELECT FROM run WHERE run_id = i.run_id) OR EXISTS (SELECT FROM history WHERE run_id = i.run_id)
+                OR EXISTS (SELECT FROM letter WHERE run_id = i.run_id)) AS is_known,
+            l.run_id IS NULL AND l.is_open AND (l.ready_at IS NULL OR l.ready_at > p_at) AS is_idle
+        FROM unnest(p_lanes, p_runs, p_causes, p_limits, p_payloads) WITH ORDINALITY
+            i(lane, run_id, cause, most, payload, n)
+        LEFT JOIN LATERAL (SELECT definition FROM job WHERE lane = i.lane OFFSET 0) j ON true
+        LEFT JOIN LATERAL (SELECT * FROM lane WHERE id = i.lane OFFSET 0) l ON true
+    ), a AS MATERIALIZED (
+        SELECT i.*, count(*) FILTER (WHERE definition IS NOT NULL AND NOT is_known)
+            OVER (PARTITION BY lane ORDER BY n) AS place
+        FROM i
+    ), r AS (
+        INSERT INTO run (run_id, lane, seq, definition, queued_at, cause, payload)
+        SELECT run_id, lane, last_seq + place, definition, p_at, cause, payload FROM a
+        WHERE definition IS NOT NULL AND NOT is_known AND unfinished + place <= most
+        ON CONFLICT DO NOTHING RETURNING lane, seq, definition
+    ), u AS (
+        UPDATE lane SET
+            last_seq = g.last, unfinished = unfinished + g.count,
+            ready_at = CASE WHEN b.new_band IS NOT NULL THEN p_at ELSE ready_at END,
+            band = coalesce(b.new_band, band), place = coalesce(b.new_band, place),
+            definition = CASE WHEN b.new_band IS NOT NULL THEN g.head ELSE definition END
+        FROM (SELECT lane, count(*)::integer, max(seq) AS last, min(definition) AS head FROM r GROUP BY lane) g
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN l.run_id IS NOT NULL OR NOT l.is_open OR l.ready_at <= p_at THEN NULL  -- nothing to claim
+                        WHEN l.definition = g.head THEN l.band
+                        ELSE _band(l.queue, l.priority, g.head) END AS new_band
+            FROM lane l WHERE l.id = g.lane OFFSET 0) b
+        WHERE lane.id = g.lane
+    )
+    SELECT array_agg(ROW(CASE WHEN x.refusal IS NULL THEN run_id END, x.refusal,
+        x.refusal IS NULL AND NOT is_known AND is_idle AND place = 1)::enqueued ORDER BY n)
+    INTO v_answers
+    FROM a CROSS JOIN LATERAL (SELECT CASE
+        WHEN definition IS NULL THEN 'no such job'
+        WHEN NOT is_known AND unfinished + place > most THEN 'lane full' END AS refusal) x;
+    IF EXISTS (SELECT FROM unnest(v_answers) WHERE woke) THEN
+        PERFORM _announce(p_tag);
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(v_answers);
 END $$;
 
 CREATE FUNCTION _enqueue(

@@ -1,0 +1,86 @@
+"""Many triggers in one statement are stored and refused as each would be alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rota.backend import Enqueue, JobKey, PauseChange, Refusal
+from rota.ids import new_run_id
+from rota.run import Cause
+from rota_backends.postgres import PostgresBackend
+from tests.postgres.driving import claim, register, sql, success
+
+_LIMIT = 4
+_NAMES = ("idle", "queued", "running", "paused", "changed", "unknown")
+# Which job, and whether the same trigger was stored before.
+_TRIGGERS = st.lists(st.tuples(st.sampled_from(_NAMES), st.booleans()), min_size=5, max_size=14)
+
+
+def _trigger(name: str) -> Enqueue:
+    return Enqueue(JobKey("default", name), new_run_id(), Cause.MANUAL, _LIMIT, payload=name.encode())
+
+
+async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]]) -> list[Enqueue]:
+    """Lanes of every kind; and the batch, some of it stored already, some of that finished."""
+    await sql("TRUNCATE definition, job, band, lane, run, history, outbox, decision, node, hand RESTART IDENTITY")
+    await register(backend, *_NAMES[:-1])
+    await backend.enqueue([_trigger("running")])
+    (running,) = (await claim(backend)).claims
+    batch = [_trigger(name) for name, _ in triggers]
+    for each in [each for each, (name, before) in zip(batch, triggers, strict=True) if before and name == "idle"][:1]:
+        await backend.enqueue([each])
+        await backend.settle([success(done) for done in (await claim(backend)).claims])
+    await backend.enqueue([_trigger("queued")])
+    for each in [each for each, (name, before) in zip(batch, triggers, strict=True) if before and name == "queued"][:2]:
+        await backend.enqueue([each])
+    await backend.pause(PauseChange(JobKey("default", "paused"), "why not", 1, None, None, ()))
+    await sql("UPDATE lane SET definition = 0 WHERE id = (SELECT lane FROM job WHERE job_id = 'changed')")
+    assert running.key.job_id == "running"
+    return batch
+
+
+async def _state(batch: Sequence[Enqueue]) -> list[Any]:
+    numbers = {each.run_id: number for number, each in enumerate(batch)}
+    runs = await sql(
+        "SELECT job_id, run_id, seq, r.definition, start_at, cause, payload FROM run r JOIN job USING (lane)"
+    )
+    lanes = await sql(
+        "SELECT job_id, place, band, l.definition, is_open, leased, unfinished, last_seq, ready_at IS NULL AS idle "
+        "FROM lane l JOIN job ON lane = id ORDER BY job_id"
+    )
+    return [
+        sorted((row["job_id"], row["seq"], numbers.get(row["run_id"], -1), *tuple(row)[3:]) for row in runs),
+        [tuple(row) for row in lanes],
+    ]
+
+
+def _numbered(batch: Sequence[Enqueue], answers: Sequence[UUID | Refusal]) -> list[Any]:
+    return [
+        answer is each.run_id or answer == each.run_id or answer for each, answer in zip(batch, answers, strict=True)
+    ]
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(_TRIGGERS)
+async def test_a_batch_has_the_same_effect_as_its_triggers_one_by_one(
+    backend: PostgresBackend, triggers: list[tuple[str, bool]]
+) -> None:
+    together = await _furnish(backend, triggers)
+    at_once = _numbered(together, await backend.enqueue(together))
+    state_at_once = await _state(together)
+    apart = await _furnish(backend, triggers)
+    one_by_one = _numbered(apart, [(await backend.enqueue([each]))[0] for each in apart])
+    assert at_once == one_by_one
+    assert state_at_once == await _state(apart)
+
+
+async def test_the_same_trigger_twice_in_a_batch_is_stored_once(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    new = Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100)
+    assert await backend.enqueue([new] * 6) == [new.run_id] * 6
+    assert [tuple(row) for row in await sql("SELECT unfinished, last_seq FROM lane")] == [(1, 1)]
