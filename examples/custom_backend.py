@@ -1,293 +1,214 @@
-"""A backend of one's own: jobs that survive a restart, in one file, for one process.
+"""A backend of one's own, on a cluster: jobs in etcd, through its JSON gateway, in the five primitives of a `CasStore`.
 
-It subclasses the port and keeps its state in the in-process backend. Every call that changes something is appended to
-a journal, with the time at which it happened, before it is answered; opening the file performs the journal again. That
-works because calls of the port are values, and because a store decides nothing that needs cron, handlers or chance.
+etcd orders its keys, compares versions of any number of keys in one transaction, reads linearizably and can be watched:
+all that `rota.backend.cas` asks of a store, except a clock. Nodes use the clocks of their hosts, so these must be kept
+together (NTP): a clock that is ahead by more than a lease takes runs away from nodes that are alive.
 
-What it does not do: share its file with another process, or ever shorten it (it grows with every look for work).
+`python examples/custom_backend.py [http://127.0.0.1:2379]` needs an etcd (Debian: `apt install etcd-server`).
 `custom_backend_contract.py` is its contract run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import pickle
-import tempfile
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, BinaryIO, Concatenate, ParamSpec, TypeVar
-from uuid import UUID
+import json
+import re
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
 
 from rota import (
     Capability,
     Clock,
     HandlerRegistry,
     JobContext,
-    JobRun,
     Manual,
+    OutcomeUnknown,
     Precision,
     RunState,
     Scheduler,
     StoreUnavailable,
-    SystemClock,
 )
-from rota.backend import (
-    Backend,
-    Census,
-    Claimed,
-    ClaimRequest,
-    Due,
-    Enqueue,
-    EventRef,
-    Fact,
-    FireResult,
-    Firing,
-    JobKey,
-    JobQuery,
-    LeaseRef,
-    LockGrant,
-    NodeInfo,
-    PauseChange,
-    Prune,
-    Refusal,
-    Registered,
-    Registration,
-    Renewal,
-    RunQuery,
-    SetAside,
-    Settlement,
-    Standing,
-    StoredJob,
-)
-from rota.run import Decision
-from rota_backends.inprocess import InProcessBackend
+from rota.backend.cas import CasBackend, CasStore, Put, Versioned
 
-P = ParamSpec("P")
-R = TypeVar("R")
+URL = "http://127.0.0.1:2379"
+TIMEOUT = 5.0  # seconds, of one exchange
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class _Then:
-    """The clock of the state: now, or the instant at which a journalled call happened."""
+class Wire:
+    """Just enough HTTP: connections that are kept, each used by one request at a time."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.instant: datetime | None = None
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 2379
+        self._idle: list[Connection] = []
 
-    def now(self) -> datetime:
-        return self.instant or self._clock.now()
+    async def ask(self, path: str, body: Any) -> Any:
+        """The whole answer; any `OSError` or `EOFError` leaves open whether the request was carried out."""
+        async with self._connection() as connection, asyncio.timeout(TIMEOUT):
+            return json.loads(b"".join([part async for part in self._answer(connection, path, body)]))
 
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
+    async def listen(self, path: str, body: Any) -> AsyncGenerator[bytes]:
+        """An answer that goes on, part by part."""
+        async with self._connection() as connection, aclosing(self._answer(connection, path, body)) as parts:
+            async for part in parts:
+                yield part
 
-    async def sleep(self, delta: timedelta) -> None:
-        await self._clock.sleep(delta)
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[Connection]:
+        connection = self._idle.pop() if self._idle else await self._connect()
+        try:
+            yield connection
+        except BaseException:  # who knows what is still on its way: nobody uses it again
+            connection[1].close()
+            raise
+        self._idle.append(connection)
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return await asyncio.open_connection(self._host, self._port, limit=2**26)
+        except OSError:
+            raise StoreUnavailable("etcd cannot be reached") from None
+
+    async def _answer(self, connection: Connection, path: str, body: Any) -> AsyncGenerator[bytes]:
+        reader, writer = connection
+        data = json.dumps(body).encode()
+        head = f"POST /v3/{path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Length: {len(data)}\r\n\r\n"
+        writer.write(head.encode() + data)
+        status, _, headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower().partition("\r\n")
+        if " 200 " not in status:
+            raise OSError(f"it answered {status}")
+        if length := re.search(r"content-length: (\d+)", headers):
+            yield await reader.readexactly(int(length[1]))
+            return
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            yield (await reader.readexactly(size + 2))[:-2]
+        await reader.readuntil(b"\r\n")
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop()[1].close()
 
 
-class JournalBackend(Backend):
-    """Jobs, runs and keys outlive the process; leases end by themselves, as after any crash (LEASE-3)."""
+class EtcdStore(CasStore):
+    """Everything under one prefix of an etcd cluster; several stores may live in one cluster."""
 
-    name = "journal"
-    capabilities = Capability.DURABLE | Capability.PUSH_WAKEUP
-    patience = timedelta(0)  # a file that cannot be written does not come back by waiting
+    capabilities = Capability.DURABLE | Capability.DISTRIBUTED | Capability.PUSH_WAKEUP
 
-    def __init__(
-        self, path: Path, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE, sync: bool = True
-    ) -> None:
-        super().__init__(clock=clock, precision=precision)
-        self._path = path
-        self._sync = sync  # False survives the process, not the machine
-        self._opened = 0
-        self._file: BinaryIO | None = None
-        self._then = _Then(clock or SystemClock())
-        self._state = InProcessBackend(clock=self._then, precision=precision)
-
-    # --- the journal ---
-
-    async def open(self) -> None:
-        if self._opened == 0:
-            self._file = self._path.open("a+b")
-            await self._perform_again(self._file)
-        self._opened += 1
+    def __init__(self, url: str = URL, *, prefix: str = "rota/") -> None:
+        self._wire = Wire(url)
+        self._prefix = prefix
 
     async def close(self) -> None:
-        self._opened -= 1
-        if self._opened == 0 and self._file is not None:
-            self._file.close()
-            self._file = None
+        self._wire.close()
 
-    async def _perform_again(self, file: BinaryIO) -> None:
-        """Rebuild the state; a record half written when the machine stopped was never answered: cut it off."""
-        self._state = InProcessBackend(clock=self._then, precision=self._precision)
-        file.seek(0)
-        good = 0
-        while True:
-            try:
-                self._then.instant, method, args, options = pickle.load(file)
-            except (EOFError, pickle.UnpicklingError):
-                break
-            await getattr(self._state, method)(*args, **options)
-            good = file.tell()
-        self._then.instant = None
-        file.truncate(good)
+    # --- the primitives ---
 
-    @property
-    def _precision(self) -> Precision:
-        return Precision.SECOND if Capability.SECOND_PRECISION in self.capabilities else Precision.MINUTE
+    async def get(self, keys: Sequence[str]) -> dict[str, Versioned]:
+        answer = await self._ask("kv/txn", {"success": [{"request_range": {"key": self._coded(key)}} for key in keys]})
+        found = [kv for each in answer["responses"] for kv in each["response_range"].get("kvs", ())]
+        return {each.key: each for each in map(self._versioned, found)}
 
-    async def _write(
-        self, method: Callable[Concatenate[InProcessBackend, P], Awaitable[R]], *args: P.args, **options: P.kwargs
-    ) -> R:
-        """Change the state and journal the change. Nothing suspends between the two, so nobody sees one alone."""
-        if self._file is None:
-            raise StoreUnavailable("the journal is not open")
-        self._then.instant = self._then.now()
-        try:
-            answer = await method(self._state, *args, **options)
-            self._append((self._then.instant, method.__name__, args, options))
-        finally:
-            self._then.instant = None
-        return answer
+    async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
+        first = self._range(prefix) if after < prefix else {**self._range(prefix), "key": self._coded(after + "\0")}
+        return [self._versioned(kv) for kv in (await self._ask("kv/range", first | {"limit": limit})).get("kvs", ())]
 
-    def _append(self, record: tuple[Any, ...]) -> None:
-        assert self._file is not None
-        try:
-            self._file.write(pickle.dumps(record))
-            self._file.flush()
-            if self._sync:
-                os.fsync(self._file.fileno())
-        except OSError as error:  # the state is ahead of the file: only opening it again tells the truth
-            self._file.close()
-            self._file = None
-            raise StoreUnavailable(f"the journal cannot be written ({error.strerror})") from error
-
-    # --- what changes something ---
-
-    async def tell_facts(self) -> None:
-        await self._write(InProcessBackend.tell_facts)
-
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        return await self._write(InProcessBackend.register, batch)
-
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        return await self._write(InProcessBackend.remove, key, request_id)
-
-    async def pause(self, change: PauseChange) -> bool:
-        return await self._write(InProcessBackend.pause, change)
-
-    async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
-        return await self._write(InProcessBackend.fire, batch)
-
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
-        return await self._write(InProcessBackend.enqueue, batch)
-
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        return await self._write(InProcessBackend.notify, [_plain(each) for each in batch])
-
-    async def claim(self, request: ClaimRequest) -> Claimed:
-        return await self._write(InProcessBackend.claim, request)
-
-    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
-        return await self._write(InProcessBackend.renew, node, leases)
-
-    async def settle(
-        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
-    ) -> tuple[list[bool], Claimed | None]:
-        return await self._write(InProcessBackend.settle, batch, then, keep=keep)
-
-    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        await self._write(InProcessBackend.hand_back, leases, leaving=leaving)
-
-    async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
-        return await self._write(InProcessBackend.cancel, run_id, scope_id, reason, request_id)
-
-    async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
-        return await self._write(InProcessBackend.discard, run_id, scope_id, request_id)
-
-    async def prune(self, request: Prune) -> int:
-        return await self._write(InProcessBackend.prune, request)
-
-    async def relay(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
-    ) -> list[Fact] | None:
-        return await self._write(
-            InProcessBackend.relay, node_id, done=done, set_aside=set_aside, skip=skip, limit=limit, lease=lease
-        )
-
-    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-        return await self._write(InProcessBackend.lock, name, node_id, ttl)
-
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
-        return await self._write(InProcessBackend.bookmark, name, expected, value)
-
-    # --- what only looks ---
+    async def commit(self, puts: Sequence[Put]) -> bool:
+        compare = [
+            {"key": self._coded(put.key), "target": "MOD", "mod_revision": put.expected}
+            for put in puts
+            if put.expected is not None
+        ]
+        request = {"compare": compare, "success": [self._write(put) for put in puts]}
+        answer = await self._ask("kv/txn", request, lost=OutcomeUnknown)
+        return bool(answer.get("succeeded", False))
 
     async def now(self) -> datetime:
-        return await self._state.now()
+        return datetime.now(UTC)
 
-    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        return self._state.subscribe(wake)
+    async def watch(self, prefix: str) -> AsyncGenerator[None]:
+        request = {"create_request": {**self._range(prefix), "filters": ["NODELETE"]}}
+        async with aclosing(self._wire.listen("watch", request)) as changes:
+            async for _ in changes:
+                yield
 
-    async def standing(self, key: JobKey) -> Standing:
-        return await self._state.standing(key)
+    async def clear(self) -> None:
+        """Take everything away; for tests."""
+        await self._ask("kv/deleterange", self._range(""))
 
-    async def jobs(self, query: JobQuery) -> list[StoredJob]:
-        return await self._state.jobs(query)
+    # --- on the wire ---
 
-    async def due(self, limit: int) -> Due:
-        return await self._state.due(limit)
+    async def _ask(self, path: str, body: Any, lost: type[Exception] = StoreUnavailable) -> Any:
+        """Whoever only reads may read again; of a write whose answer is lost nothing is known (OPS-2)."""
+        try:
+            return await self._wire.ask(path, body)
+        except (OSError, EOFError) as error:
+            raise lost(f"etcd: no answer ({type(error).__name__})") from None
 
-    async def runs(self, query: RunQuery) -> list[JobRun]:
-        return await self._state.runs(query)
+    def _write(self, put: Put) -> dict[str, Any]:
+        if put.value is None:
+            return {"request_delete_range": {"key": self._coded(put.key)}}
+        return {"request_put": {"key": self._coded(put.key), "value": b64encode(put.value).decode()}}
 
-    async def decisions(self, key: JobKey, *, limit: int = 100) -> list[Decision]:
-        return await self._state.decisions(key, limit=limit)
+    def _versioned(self, kv: dict[str, str]) -> Versioned:
+        key = b64decode(kv["key"]).decode().removeprefix(self._prefix)
+        return Versioned(key, int(kv["mod_revision"]), b64decode(kv.get("value", "")))
 
-    async def census(self, scope_id: str | None = None) -> Census:
-        return await self._state.census(scope_id)
+    def _range(self, prefix: str) -> dict[str, str]:
+        """From the first key with that prefix to the first one after the last: a prefix ends with a slash."""
+        return {"key": self._coded(prefix), "range_end": self._coded(prefix, after=1)}
+
+    def _coded(self, key: str, after: int = 0) -> str:
+        data = (self._prefix + key).encode()
+        return b64encode(data[:-1] + bytes([data[-1] + after])).decode()
 
 
-def _plain(ref: EventRef) -> EventRef:
-    """A fact computes its event when read; the journal keeps what was read."""
-    event = ref.event.as_event() if isinstance(ref.event, Fact) else ref.event
-    return EventRef(event, ref.memory, ref.lane_limit, ref.max_depth)
+class EtcdBackend(CasBackend):
+    """As an entry point of the group `rota.backends` it is also found by URL: `etcd://host:2379/rota/`."""
 
+    name = "etcd"
 
-# --- using it --------------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        url: str = URL,
+        *,
+        prefix: str = "rota/",
+        clock: Clock | None = None,
+        precision: Precision = Precision.MINUTE,
+    ) -> None:
+        super().__init__(EtcdStore(url, prefix=prefix), clock=clock, precision=precision)
+
+    @classmethod
+    def from_url(cls, url: str, *, clock: Clock | None = None) -> EtcdBackend:
+        parts = urlsplit(url)
+        return cls(f"http://{parts.netloc}", prefix=parts.path.lstrip("/") or "rota/", clock=clock)
+
 
 handlers = HandlerRegistry()
 
 
-@handlers.register("count")
-async def count(ctx: JobContext) -> None:
-    print(f"run {ctx.run_id} of {ctx.job_id}")
+@handlers.register("greet")
+async def greet(ctx: JobContext, name: str) -> None:
+    print(f"hello {name}, from attempt {ctx.attempt} of run {ctx.run_id}")
 
 
-async def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "jobs.journal")
-        async with Scheduler(JournalBackend(path), handlers, concurrency=0) as client:  # triggers, works nothing
-            await client.schedule(count.job("counter", Manual()))
-            run_id = await client.trigger_once("counter")
-
-        # Another process, later: the run is still there, and somebody has a slot for it now.
-        async with Scheduler(JournalBackend(path), handlers, requires=Capability.DURABLE) as scheduler:
-            run = await scheduler.wait(run_id)
-            assert run.state is RunState.SUCCEEDED
-
-        async with Scheduler(JournalBackend(path), handlers, concurrency=0) as client:
-            again = await client.get_run(run_id)
-            assert again == run, "history is the same, to the microsecond"
-            print(f"{run.state} at {run.ended_at}, also when read from the journal")
+async def main(url: str) -> None:
+    async with Scheduler(EtcdBackend(url), handlers) as scheduler:
+        await scheduler.schedule(greet.job("greeting", Manual(), "world"))
+        run = await scheduler.wait(await greet.trigger(scheduler, "greeting", "etcd"))
+        print(f"{run.state.value} after {run.attempt} attempt")
+        assert run.state is RunState.SUCCEEDED
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main(*sys.argv[1:] or [URL]))
+    except StoreUnavailable as error:
+        sys.exit(f"{error}. Start one (Debian: apt install etcd-server) or give its URL: {sys.argv[0]} {URL}")

@@ -3,16 +3,18 @@
     pytest examples/custom_backend_contract.py                      # as a test file of one's own
     rota contract examples.custom_backend_contract:harness          # or without one
 
-Alone, `python examples/custom_backend_contract.py`, it runs the clauses of the rules on keys, as a taste.
+The etcd is at ROTA_ETCD, or where etcd always is. Alone, `python examples/custom_backend_contract.py`, it runs the
+clauses of the rules on keys, as a taste.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -20,22 +22,23 @@ from rota_contracts import BackendHarness, Harness, SchedulerContract
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from examples.custom_backend import JournalBackend
+from examples.custom_backend import URL, EtcdBackend, EtcdStore
 
 
-def harness() -> BackendHarness:
-    """A fresh store for each clause; `reopen` finds it again, because the file is still there."""
-    folder = tempfile.mkdtemp()
+def harness(url: str | None = None) -> BackendHarness:
+    """A fresh store for each clause; `reopen` and other processes find it again, because its prefix is the same."""
+    make = partial(EtcdBackend, url or os.environ.get("ROTA_ETCD", URL), prefix=f"contract-{uuid4()}/")
 
     async def cleanup() -> None:
-        shutil.rmtree(folder)
+        store = EtcdStore(*make.args, **make.keywords)
+        await store.clear()
+        await store.close()
 
-    path = Path(folder, "jobs.journal")
-    return BackendHarness(lambda clock: JournalBackend(path, clock=clock, sync=False), cleanup=cleanup)
+    return BackendHarness(lambda clock: make(clock=clock), elsewhere=make, cleanup=cleanup)
 
 
-class TestJournalBackend(SchedulerContract):
-    backend = "journal"
+class TestEtcd(SchedulerContract):
+    backend = "etcd"
 
     @pytest.fixture
     def harness(self) -> Harness:

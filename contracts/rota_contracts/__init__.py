@@ -20,9 +20,20 @@ if TYPE_CHECKING:
     from rota_contracts.contract import SchedulerContract
     from rota_contracts.harness import Harness
     from rota_contracts.scene import Scene
+    from rota_contracts.store import StoreContract
     from rota_contracts.version import CONTRACT_VERSION
 
-__all__ = ["CONTRACT_VERSION", "BackendHarness", "Clause", "Harness", "Level", "Scene", "SchedulerContract", "clause"]
+__all__ = [
+    "CONTRACT_VERSION",
+    "BackendHarness",
+    "Clause",
+    "Harness",
+    "Level",
+    "Scene",
+    "SchedulerContract",
+    "StoreContract",
+    "clause",
+]
 
 _HOMES = {
     "BackendHarness": "backend_harness",
@@ -32,6 +43,7 @@ _HOMES = {
     "Level": "clause",
     "Scene": "scene",
     "SchedulerContract": "contract",
+    "StoreContract": "store",
     "clause": "clause",
 }
 

@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import AsyncGenerator, Iterator
 from uuid import uuid4
 
 import pytest
 
-from examples.etcd_backend import EtcdStore, etcd_server
-from rota.backend.cas import CasStore
+from examples.custom_backend import EtcdStore
+from rota.backend.cas import CasStore, Put
 from rota.errors import OutcomeUnknown, StoreUnavailable
-from tests.cas.primitives import Primitives, put
+from rota_contracts import StoreContract
+from tests.etcd import EtcdServer, etcd_url, skip_without_etcd
 
-if shutil.which("etcd") is None:
-    pytest.skip("etcd is not installed (Debian: apt install etcd-server)", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def etcd_url() -> Iterator[str]:
-    with etcd_server() as url:
-        yield url
+skip_without_etcd()
 
 
-class TestEtcdStore(Primitives):
+class TestEtcdStore(StoreContract):
     @pytest.fixture
-    async def store(self, etcd_url: str) -> AsyncGenerator[CasStore]:
-        store = EtcdStore(etcd_url, prefix=f"{uuid4()}/")
-        await store.open()
-        yield store
-        await store.close()
+    def store(self) -> CasStore:
+        return EtcdStore(etcd_url(), prefix=f"{uuid4()}/")
 
 
 async def test_an_etcd_that_is_gone_is_unavailable_and_a_lost_answer_unknown() -> None:
-    with etcd_server() as url:
-        store = EtcdStore(url)
-        await store.open()
-        await put(store, a=b"1")
+    server = EtcdServer()
+    store = EtcdStore(server.url)
     try:
+        assert await store.commit([Put("a", 0, b"1")])
+        server.stop()
         with pytest.raises((StoreUnavailable, OutcomeUnknown)):  # the connection that was open: it may have been sent
-            await put(store, a=b"2")
+            await store.commit([Put("a", None, b"2")])
         with pytest.raises(StoreUnavailable):
-            await put(store, a=b"3")
+            await store.commit([Put("a", None, b"3")])
         with pytest.raises(StoreUnavailable):
-            await store.get(["k/a"])
+            await store.get(["a"])
     finally:
+        server.stop()
         await store.close()
+
+
+async def test_stores_under_different_prefixes_know_nothing_of_each_other() -> None:
+    one, other = (EtcdStore(etcd_url(), prefix=f"{uuid4()}/") for _ in range(2))
+    try:
+        assert await one.commit([Put("a", 0, b"1")])
+        assert await other.get(["a"]) == {}
+        await other.clear()
+        assert await one.get(["a"])
+    finally:
+        await one.clear()
+        await one.close()
+        await other.close()

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.etcd import etcd_url, why_no_etcd
 from tests.servers import postgres_url
 
 ROOT = Path(__file__).parent.parent.parent
-ALONE = sorted({path.name for path in (ROOT / "examples").glob("*.py")} - {"transactional_trigger.py"})
-ON_POSTGRES = ["one_setting.py", "transactional_trigger.py"]
+ON_POSTGRES = {"one_setting.py", "transactional_trigger.py"}
+ON_ETCD = {"custom_backend.py", "custom_backend_contract.py"}
+NEEDING_A_SERVER = {"transactional_trigger.py", "custom_backend.py"}
+ALONE = sorted({path.name for path in (ROOT / "examples").glob("*.py")} - ON_ETCD - NEEDING_A_SERVER)
 
 
 def run(name: str, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -25,7 +28,7 @@ def test_an_example_runs_alone_and_keeps_its_own_assertions(name: str, tmp_path:
     assert done.stdout.strip(), "it shows what it did"
 
 
-@pytest.mark.parametrize("name", ON_POSTGRES)
+@pytest.mark.parametrize("name", sorted(ON_POSTGRES))
 def test_an_example_runs_on_postgresql_and_cleans_up(name: str, tmp_path: Path) -> None:
     for _ in range(2):
         done = run(name, tmp_path, postgres_url())
@@ -33,12 +36,28 @@ def test_an_example_runs_on_postgresql_and_cleans_up(name: str, tmp_path: Path) 
         assert done.stdout.strip(), "it shows what it did"
 
 
-def test_an_example_without_the_server_it_needs_says_how_to_give_one(tmp_path: Path) -> None:
-    done = run("transactional_trigger.py", tmp_path)
+@pytest.mark.skipif(why_no_etcd() is not None, reason=why_no_etcd() or "")
+@pytest.mark.parametrize("name", sorted(ON_ETCD))
+def test_an_example_runs_on_etcd(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTA_ETCD", etcd_url())
+    done = run(name, tmp_path, etcd_url())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip(), "it shows what it did"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "advice"),
+    [
+        ("transactional_trigger.py", [], "transactional_trigger.py postgresql://user@host/database"),
+        ("custom_backend.py", ["http://127.0.0.1:9"], "apt install etcd-server"),  # nobody listens there
+    ],
+)
+def test_an_example_without_its_server_says_what_to_do(
+    name: str, given: list[str], advice: str, tmp_path: Path
+) -> None:
+    done = run(name, tmp_path, *given)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].strip() == (
-        "python examples/transactional_trigger.py postgresql://user@host/database"
-    )
+    assert advice in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -55,8 +74,8 @@ def test_the_hello_of_the_readme_is_the_example() -> None:
 @pytest.mark.parametrize(
     "wanted",
     ["hello", "composition_root", "daily_summary_mail", "reindex_on_event", "stale_cleanup", "ingestion_on_demand",
-     "starlette_lifespan", "one_setting", "two_nodes_and_a_kill", "transactional_trigger", "etcd_backend",
-     "testing_with_virtual_time"],
+     "starlette_lifespan", "one_setting", "two_nodes_and_a_kill", "transactional_trigger", "custom_backend",
+     "custom_backend_contract", "testing_with_virtual_time"],
 )  # fmt: skip
 def test_the_promised_examples_exist(wanted: str) -> None:
     assert (ROOT / "examples" / f"{wanted}.py").is_file()

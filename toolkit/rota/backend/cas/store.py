@@ -1,4 +1,4 @@
-"""What the author of a store writes. The docstrings are the contract; `tests/cas/primitives.py` is its test suite."""
+"""What the author of a store writes. The docstrings are the contract; `rota_contracts.StoreContract` tries them."""
 
 from __future__ import annotations
 

@@ -1,28 +1,65 @@
-"""What every `CasStore` has to pass before a backend can stand on it: a class of tests to subclass.
+"""The contract of a `CasStore`: what its primitives promise, before anybody builds a scheduler on them.
 
-class TestMyStore(Primitives):
-    @pytest.fixture
-    async def store(self): ...      # open and empty
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self) -> CasStore:
+            return MyStore(prefix=f"{uuid4()}/")  # empty, and not open yet
+
+Every test has an event loop of its own, in which the store is opened and closed. All keys begin with j, k or l.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
 
 from rota.backend.cas import CasStore, Put, Versioned
 from rota.capability import Capability
 
+_LONGEST = 60  # seconds of real time: a store that makes somebody wait for ever fails
+C = TypeVar("C", bound=type)
 
-async def put(store: CasStore, **values: bytes) -> dict[str, Versioned]:
+
+def _in_loops_of_their_own(contract: C) -> C:
+    """Nobody needs a plugin for asynchronous tests to run these."""
+    for name, test in list(vars(contract).items()):
+        if iscoroutinefunction(test):
+            setattr(contract, name, _in_its_own_loop(test))
+    return contract
+
+
+def _in_its_own_loop(test: Callable[[Any, CasStore], Awaitable[None]]) -> Callable[[Any, CasStore], None]:
+    async def perform(self: Any, store: CasStore) -> None:
+        await store.open()
+        try:
+            async with asyncio.timeout(_LONGEST):
+                await test(self, store)
+        finally:
+            await store.close()
+
+    @wraps(test)
+    def run(self: Any, store: CasStore) -> None:
+        asyncio.run(perform(self, store))
+
+    return run
+
+
+async def _put(store: CasStore, **values: bytes) -> dict[str, Versioned]:
     assert await store.commit([Put(f"k/{name}", None, value) for name, value in values.items()])
     return await store.get([f"k/{name}" for name in values])
 
 
-class Primitives:
+@_in_loops_of_their_own
+class StoreContract:
+    """Subclass it with a fixture `store`: a `CasStore`, empty and not open yet."""
+
     async def test_what_is_absent_is_left_out(self, store: CasStore) -> None:
-        await put(store, a=b"1")
+        await _put(store, a=b"1")
         found = await store.get(["k/a", "k/nothing"])
         assert {key: each.value for key, each in found.items()} == {"k/a": b"1"}
 
@@ -33,20 +70,20 @@ class Primitives:
         assert (found[key].key, found[key].value, found["k/empty"].value) == (key, value, b"")
 
     async def test_every_write_gives_a_new_version_above_zero(self, store: CasStore) -> None:
-        versions = [(await put(store, a=b"same"))["k/a"].version for _ in range(3)]
+        versions = [(await _put(store, a=b"same"))["k/a"].version for _ in range(3)]
         assert await store.commit([Put("k/a", None, None)])
-        versions.append((await put(store, a=b"same"))["k/a"].version)
+        versions.append((await _put(store, a=b"same"))["k/a"].version)
         assert len(set(versions)) == 4
         assert min(versions) > 0
 
     async def test_a_put_at_the_version_it_expects_is_written(self, store: CasStore) -> None:
-        version = (await put(store, a=b"1"))["k/a"].version
+        version = (await _put(store, a=b"1"))["k/a"].version
         assert await store.commit([Put("k/a", version, b"2")])
         assert (await store.get(["k/a"]))["k/a"].value == b"2"
 
     async def test_a_put_at_another_version_is_not_written(self, store: CasStore) -> None:
-        version = (await put(store, a=b"1"))["k/a"].version
-        await put(store, a=b"2")
+        version = (await _put(store, a=b"1"))["k/a"].version
+        await _put(store, a=b"2")
         assert not await store.commit([Put("k/a", version, b"3")])
         assert (await store.get(["k/a"]))["k/a"].value == b"2"
 
@@ -57,20 +94,20 @@ class Primitives:
         assert await store.commit([Put("k/a", 0, b"3")])
 
     async def test_a_version_of_what_was_deleted_is_not_met_again(self, store: CasStore) -> None:
-        version = (await put(store, a=b"1"))["k/a"].version
+        version = (await _put(store, a=b"1"))["k/a"].version
         assert await store.commit([Put("k/a", version, None)])
         assert not await store.commit([Put("k/a", version, b"2")])
-        await put(store, a=b"1")
+        await _put(store, a=b"1")
         assert not await store.commit([Put("k/a", version, b"2")])
 
     async def test_one_key_in_the_way_stops_all_of_them(self, store: CasStore) -> None:
-        await put(store, a=b"1", b=b"1")
+        await _put(store, a=b"1", b=b"1")
         assert not await store.commit([Put("k/a", None, b"2"), Put("k/b", 0, b"2"), Put("k/c", 0, b"2")])
         assert [each.value for each in await store.scan("k/")] == [b"1", b"1"]
 
     async def test_a_guarded_delete_deletes_only_what_it_knows(self, store: CasStore) -> None:
-        version = (await put(store, a=b"1"))["k/a"].version
-        await put(store, a=b"2")
+        version = (await _put(store, a=b"1"))["k/a"].version
+        await _put(store, a=b"2")
         assert not await store.commit([Put("k/a", version, None)])
         assert "k/a" in await store.get(["k/a"])
 
@@ -82,12 +119,12 @@ class Primitives:
         assert len(await store.scan("k/")) == 50
 
     async def test_a_hundred_keys_are_one_get(self, store: CasStore) -> None:
-        await put(store, a=b"1")
+        await _put(store, a=b"1")
         assert list(await store.get([*(f"k/{number}" for number in range(99)), "k/a"])) == ["k/a"]
 
     async def test_a_large_value_is_taken(self, store: CasStore) -> None:
         large = b"x" * 700_000  # a definition and a payload at their limit, in base64
-        assert (await put(store, a=large))["k/a"].value == large
+        assert (await _put(store, a=large))["k/a"].value == large
 
     async def test_of_many_who_are_first_one_is(self, store: CasStore) -> None:
         async def first() -> bool:
@@ -117,15 +154,16 @@ class Primitives:
         while page := await store.scan("k/", seen[-1] if seen else "", 3):
             assert len(page) <= 3
             seen += [each.key for each in page]
+            assert len(seen) <= 10
         assert seen == [f"k/{number:02}" for number in range(10)]
 
     async def test_a_scan_goes_on_after_a_key_that_is_gone(self, store: CasStore) -> None:
-        await put(store, a=b"1", b=b"1", c=b"1")
+        await _put(store, a=b"1", b=b"1", c=b"1")
         assert await store.commit([Put("k/b", None, None)])
         assert [each.key for each in await store.scan("k/", "k/b")] == ["k/c"]
 
     async def test_a_scan_gives_versions_that_can_be_expected(self, store: CasStore) -> None:
-        await put(store, a=b"1")
+        await _put(store, a=b"1")
         (found,) = await store.scan("k/")
         assert await store.commit([Put("k/a", found.version, b"2")])
 
@@ -149,7 +187,7 @@ class Primitives:
         try:
             async with asyncio.timeout(20):
                 while not told.is_set():  # what was written before the watch began need not be told
-                    await put(store, a=b"1")
+                    await _put(store, a=b"1")
                     await asyncio.sleep(0.01)
         finally:
             listening.cancel()

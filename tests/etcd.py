@@ -1,0 +1,108 @@
+"""An etcd for the tests: one that is installed, or that can be (Debian's package, where the tests run as root).
+
+`ROTA_TEST_ETCD` (a URL) uses a given server instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+PACKAGE = "etcd-server"
+
+
+class EtcdServer:
+    """A server of our own, on ports of its own. Its data is in memory where there is some: no test cuts the power."""
+
+    def __init__(self) -> None:
+        memory = Path("/dev/shm")
+        self.folder = tempfile.mkdtemp(prefix="rota-etcd-", dir=memory if os.access(memory, os.W_OK) else None)
+        client, peer = (f"http://127.0.0.1:{port}" for port in _free_ports())
+        self.url = client
+        command = [
+            "etcd", f"--data-dir={self.folder}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+        ]  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._await_ready()
+
+    def _await_ready(self) -> None:
+        end = time.monotonic() + 30
+        while not _answers(self.url):
+            if time.monotonic() > end or self._process.poll() is not None:
+                self.stop()
+                raise RuntimeError("etcd did not start")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def etcd_url() -> str:
+    """A server that lives as long as this process."""
+    given = os.environ.get("ROTA_TEST_ETCD")
+    if given is not None:
+        return given
+    server = EtcdServer()
+    atexit.register(server.stop)
+    return server.url
+
+
+def skip_without_etcd() -> None:
+    """At the top of a module: leave its tests out, with the reason, where there is no etcd and none to be had."""
+    missing = why_no_etcd()
+    if missing is not None:
+        pytest.skip(missing, allow_module_level=True)
+
+
+@cache
+def why_no_etcd() -> str | None:
+    if "ROTA_TEST_ETCD" in os.environ or shutil.which("etcd"):
+        return None
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return f"etcd is not installed, and only root can install it: apt install {PACKAGE}"
+    failed = _apt("install", "--yes", "--no-install-recommends", PACKAGE)
+    if failed:  # a list of packages may be missing or old
+        failed = _apt("update") or _apt("install", "--yes", "--no-install-recommends", PACKAGE)
+    return f"etcd is not installed, and apt-get could not: {failed}" if failed else None
+
+
+def _apt(*words: str) -> str | None:
+    """None, or the last line of what it said."""
+    waits: dict[str, Any] = {"env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, "timeout": 300}
+    try:
+        done = subprocess.run(
+            ["apt-get", "-o", "DPkg::Lock::Timeout=200", *words], capture_output=True, text=True, **waits
+        )
+    except subprocess.TimeoutExpired:
+        return "it took too long"
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it failed"])[-1]
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/health", timeout=5) as answer:
+            return b"true" in answer.read()
+    except OSError:
+        return False
+
+
+def _free_ports() -> list[int]:
+    with socket.socket() as one, socket.socket() as two:
+        for each in (one, two):
+            each.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1], two.getsockname()[1]]
