@@ -7,5 +7,11 @@ import os
 collect_ignore = (
     []
     if os.environ.get("ROTA_CONFORMANCE")
-    else ["test_cas.py", "test_etcd.py", "test_postgres.py", "test_postgres_pooler.py", "test_sqlite_further.py"]
+    else [
+        "test_cas.py",
+        "test_etcd.py",
+        "test_postgres_further.py",
+        "test_postgres_pooler.py",
+        "test_sqlite_further.py",
+    ]
 )

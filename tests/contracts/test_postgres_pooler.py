@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
-from rota.clock import Clock
-from rota_backends.postgres import PostgresBackend
-from rota_contracts import BackendHarness, Harness, SchedulerContract
+from rota_contracts import Harness, SchedulerContract
 from tests.binaries import NotInstallable
+from tests.contracts.on_postgres import harness_on
 from tests.postgres.pooler import pooler
-from tests.servers import SCHEMA, fresh_store
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +21,9 @@ def pooled_url() -> Iterator[str]:
         pytest.skip(f"PgBouncer is not installed (Debian: apt install pgbouncer), and cannot be had: {reason}")
 
 
-def _again(url: str, clock: Clock | None) -> PostgresBackend:
-    return PostgresBackend(url, schema=SCHEMA, clock=clock, pool_size=2, pooler=True)
-
-
-def _empty(url: str, clock: Clock | None) -> PostgresBackend:
-    fresh_store()
-    return _again(url, clock)
-
-
 class TestPostgresBehindAPooler(SchedulerContract):
     backend = "postgres, behind a pooler"
 
     @pytest.fixture
     def harness(self, pooled_url: str) -> Harness:
-        return BackendHarness(partial(_empty, pooled_url), reopen=partial(_again, pooled_url))
+        return harness_on(pooled_url, pooler=True)

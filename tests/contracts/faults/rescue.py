@@ -10,7 +10,7 @@ from rota.backend import FireResult, Firing, Settlement
 from rota.run import RunState
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
-from tests.contracts.faults.base import Fault, on
+from tests.contracts.faults.base import Fault, on, unmarked
 
 
 class RescuesWhatIsDone(InProcessBackend):
@@ -61,5 +61,6 @@ FAULTS = [
         "CRON-4",
         of("CRON-4", "a_change_overtaken_by_a_tick_does_not_repeat_it"),
         on(KeepsTheRevision),
+        unmarked,
     ),
 ]
