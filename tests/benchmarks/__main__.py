@@ -16,6 +16,7 @@ from tests.benchmarks import (
     bench_cron,
     bench_drain,
     bench_latency,
+    bench_nodes,
     bench_postgres_drain,
     bench_postgres_trigger,
     bench_schedules,
@@ -55,6 +56,7 @@ BENCHES: dict[str, Callable[[bool], Report]] = {
     bench_schedules.NAME: bench_schedules.run,
     bench_postgres_drain.NAME: bench_postgres_drain.run,
     bench_postgres_trigger.NAME: bench_postgres_trigger.run,
+    bench_nodes.NAME: bench_nodes.run,
     bench_sqlite.NAME: bench_sqlite.run,
 }
 

@@ -95,8 +95,13 @@ def postgres(*settings: str) -> Iterator[Databases]:
 
 def server_cpu(postmaster: int) -> float:
     """CPU seconds of the server so far: its processes, and through the first one those that have ended."""
-    first = _stat(postmaster)
-    return (sum(first[11:15]) + sum(sum(_stat(child)[11:13]) for child in _children(postmaster))) / _TICKS
+    ended = sum(_stat(postmaster)[13:15]) / _TICKS
+    return ended + process_cpu(postmaster) + sum(map(process_cpu, _children(postmaster)))
+
+
+def process_cpu(process: int) -> float:
+    """CPU seconds of a process so far."""
+    return sum(_stat(process)[11:13]) / _TICKS
 
 
 def _children(parent: int) -> list[int]:

@@ -48,17 +48,27 @@ def apscheduler4() -> Path:
     return Path(named) if named else Path(sys.prefix) / "apscheduler4"
 
 
-def measure(entry: Entry, what: str, **settings: Any) -> dict[str, Any]:
+def command(entry: Entry, what: str, **settings: Any) -> list[str]:
+    """What measures one entry in a process of its own."""
+    return [sys.executable, "-m", "tests.benchmarks.one", entry.module, what, json.dumps(settings | entry.settings)]
+
+
+def measure(entry: Entry, what: str, *, patience: float = PATIENCE, **settings: Any) -> dict[str, Any]:
     """One measurement of one entry."""
-    command = [sys.executable, "-m", "tests.benchmarks.one", entry.module, what, json.dumps(settings | entry.settings)]
     began = time.monotonic()
     done = subprocess.run(
-        command, cwd=ROOT, env=_environment(entry), capture_output=True, text=True, timeout=PATIENCE, check=False
+        command(entry, what, **settings),
+        cwd=ROOT,
+        env=_environment(entry),
+        capture_output=True,
+        text=True,
+        timeout=patience,
+        check=False,
     )
     if done.returncode:
         raise Broken(f"{entry.name} {what}: {done.stderr.strip()[-2000:]}")
     told = ", ".join(f"{name}={value}" for name, value in settings.items() if name not in _WHERE)
-    _say(f"  {entry.name} {what} {told}: {time.monotonic() - began:.1f} s")
+    say(f"  {entry.name} {what} {told}: {time.monotonic() - began:.1f} s")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -83,11 +93,11 @@ def installed(entries: Iterable[Entry]) -> list[Entry]:
     """Without APScheduler 4 where its folder is missing, which is said."""
     found = list(entries)
     if not apscheduler4().is_dir():
-        _say("  APScheduler 4 is not installed apart (make bench does it): left out")
+        say("  APScheduler 4 is not installed apart (make bench does it): left out")
         found = [entry for entry in found if entry.module != "apscheduler4"]
     return found
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
-from rota import HandlerRegistry, JobContext, JobDefinition, JobNotifyEventStore, Manual, Scheduler
+from rota import HandlerRegistry, JobContext, JobDefinition, JobNotifyEventStore, Manual, Retention, Scheduler
 from rota.backend import Backend
 from tests.benchmarks.counting import Starts, low_load
 from tests.benchmarks.durable import Drain, Look, at_once, rate
@@ -17,15 +18,35 @@ PROMISES = "order and no overlap per job, history of every run, lifecycle events
 SETTINGS = "JobNotifyEventStore over InMemoryEventStore, lane_limit 1,000,000, all else as it comes"
 
 
-def scheduler(backend: Backend, handlers: HandlerRegistry, store: Written, concurrency: int) -> Scheduler:
-    """`concurrency=0` triggers and works nothing."""
-    events = JobNotifyEventStore(store)
-    return Scheduler(backend, handlers, events=events, concurrency=concurrency, lane_limit=1_000_000)
+def scheduler(
+    backend: Backend, handlers: HandlerRegistry, store: Written, concurrency: int, keep: int | None = None
+) -> Scheduler:
+    """`concurrency=0` triggers and works nothing; `keep`: how many finished runs of a job, if not as many as usual."""
+    return Scheduler(
+        backend,
+        handlers,
+        events=JobNotifyEventStore(store),
+        concurrency=concurrency,
+        lane_limit=1_000_000,
+        retention=None if keep is None else Retention(runs=keep),
+    )
 
 
 async def schedule(client: Scheduler, jobs: int) -> None:
     definitions = [JobDefinition(f"job{number}", "noop", Manual()) for number in range(jobs)]
     await at_once((partial(client.schedule, each) for each in definitions), 16)
+
+
+async def node(backend: Backend, concurrency: int, until: Awaitable[object]) -> int:
+    """Work until told to end; how many events were written."""
+    handlers, store = HandlerRegistry(), Written(0)
+
+    @handlers.register("noop")
+    async def noop(ctx: JobContext) -> None: ...
+
+    async with scheduler(backend, handlers, store, concurrency):
+        await until
+    return store.last
 
 
 async def load(backend: Backend, jobs: int, runs: int) -> dict[str, Any]:
@@ -64,7 +85,12 @@ async def latency(node: Backend, client: Backend, count: int, pause: float, warm
 
 
 async def drain(
-    backend: Backend, drained: Drain, runs: int, concurrency: int, rest: AbstractAsyncContextManager[Look]
+    backend: Backend,
+    drained: Drain,
+    runs: int,
+    concurrency: int,
+    rest: AbstractAsyncContextManager[Look],
+    keep: int | None = None,
 ) -> dict[str, Any]:
     """`rest` looks for unfinished runs."""
     handlers, store = HandlerRegistry(), Written(2 * runs)
@@ -73,7 +99,7 @@ async def drain(
     async def noop(ctx: JobContext) -> None:
         drained.up()
 
-    async with rest as has_unfinished, scheduler(backend, handlers, store, concurrency):
+    async with rest as has_unfinished, scheduler(backend, handlers, store, concurrency, keep):
         found = await drained.finished(has_unfinished)
         await store.reached.wait()
         return found | drained.read("events_")

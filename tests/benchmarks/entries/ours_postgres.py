@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 from rota_backends.postgres import PostgresBackend
@@ -19,13 +20,25 @@ def load(url: str, jobs: int, runs: int) -> dict[str, Any]:
     return asyncio.run(ours_durable.load(PostgresBackend(url, pool_size=16), jobs, runs))
 
 
-def drain(url: str, postmaster: int, runs: int, concurrency: int = 200) -> dict[str, Any]:
-    return asyncio.run(_drain(url, postmaster, runs, concurrency))
+def node(url: str, concurrency: int = 200) -> dict[str, Any]:
+    """A node beside others: says that it is ready, begins at the first line it is told, ends when told no more."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    return {"events": asyncio.run(_node(url, concurrency))}
 
 
-async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict[str, Any]:
+async def _node(url: str, concurrency: int) -> int:
+    return await ours_durable.node(PostgresBackend(url), concurrency, asyncio.to_thread(sys.stdin.read))
+
+
+def drain(url: str, postmaster: int, runs: int, concurrency: int = 200, keep: int | None = None) -> dict[str, Any]:
+    return asyncio.run(_drain(url, postmaster, runs, concurrency, keep))
+
+
+async def _drain(url: str, postmaster: int, runs: int, concurrency: int, keep: int | None) -> dict[str, Any]:
     rest = postgres_rows(url, UNFINISHED)
-    return await ours_durable.drain(PostgresBackend(url), Drain(runs, postmaster), runs, concurrency, rest)
+    return await ours_durable.drain(PostgresBackend(url), Drain(runs, postmaster), runs, concurrency, rest, keep)
 
 
 def trigger(url: str, count: int, at_once: int) -> dict[str, float]:
