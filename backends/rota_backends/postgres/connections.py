@@ -99,7 +99,10 @@ class Connections:
                 await work(connection)
             return []
 
-        await self._once(inside, keep=False)
+        try:
+            await self._once(inside, keep=False)
+        except _CONFLICTS as error:
+            raise StoreUnavailable(f"gave way to others: {type(error).__name__}") from error
 
     async def _once(self, call: Callable[[Connection], Awaitable[list[Row]]], *, keep: bool = True) -> list[Row]:
         async with self._slot():

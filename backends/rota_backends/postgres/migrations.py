@@ -18,6 +18,7 @@ _LEDGER = (
     "version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
 )
 _OLDEST_SERVER = 140000
+_PATIENCE = "SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO '60s'"  # somebody else's migration may be long
 
 
 class SchemaMismatch(RotaError):
@@ -77,11 +78,11 @@ async def bring_up_to_date(connections: Connections, schema: str) -> list[Migrat
 
     async def inside(connection: Connection) -> None:
         _refuse_old_server(connection)
+        await connection.execute(_PATIENCE)
         await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, schema)
         if not await connection.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", schema):
             await connection.execute(f"CREATE SCHEMA {quoted(schema)}")
         await connection.execute(f"SET LOCAL search_path TO {quoted(schema)}")
-        await connection.execute("SET LOCAL statement_timeout TO 0")
         await connection.execute(_LEDGER)
         version = await connection.fetchval("SELECT coalesce(max(version), 0) FROM migration")
         _refuse_newer(version, schema)
@@ -94,13 +95,19 @@ async def bring_up_to_date(connections: Connections, schema: str) -> list[Migrat
     return done
 
 
-def script(schema: str, *, after: int = 0) -> str:
-    """The same as text, for whoever applies it by hand."""
-    head = [f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};", f"SET search_path TO {quoted(schema)};", f"{_LEDGER};"]
+def script(schema: str, *, upto: int | None = None) -> str:
+    """The same as text, for whoever applies it by hand; nodes that start meanwhile wait for it."""
+    literal = schema.replace("'", "''")
+    head = [
+        f"SELECT pg_advisory_xact_lock({_LOCK}, hashtext('{literal}'));",
+        f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};",
+        f"SET LOCAL search_path TO {quoted(schema)};",
+        f"{_LEDGER};",
+    ]
     parts = [
         f"-- {each.version:04} {each.name}\n{each.sql}\n"
         f"INSERT INTO migration (version, name) VALUES ({each.version}, '{each.name}');"
-        for each in migrations()[after:]
+        for each in migrations()[:upto]
     ]
     return "\n\n".join(["BEGIN;", *head, *parts, "COMMIT;"])
 

@@ -10,6 +10,7 @@ from rota.errors import ScheduleError
 _TYPES = (
     "timestamptz", "text", "text", "text", "uuid", "text", "integer", "bytea", "interval", "text", "interval",
 )  # fmt: skip
+_NAMES_AND_PLACES = re.compile(r'("(?:[^"]|"")*")|\$(\d+)')
 
 
 async def call_within(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -47,9 +48,9 @@ async def _psycopg(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[An
 
 
 def _for_psycopg(sql: str) -> bytes:
-    """Its placeholders; percent signs in a schema's name are doubled first."""
+    """Its placeholders; a schema's name may look like one, and percent signs in it are doubled first."""
     numbered = sql.replace("%", "%%")
-    return re.sub(r"\$(\d+)", lambda found: f"%s::{_TYPES[int(found[1]) - 1]}", numbered).encode()
+    return _NAMES_AND_PLACES.sub(lambda found: found[1] or f"%s::{_TYPES[int(found[2]) - 1]}", numbered).encode()
 
 
 def _not_in_transaction() -> ScheduleError:
