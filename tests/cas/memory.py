@@ -39,7 +39,7 @@ class Shelf:
 class MemoryStore(CasStore):
     """Several stores on one shelf are several connections. Every call lets others go first."""
 
-    capabilities = Capability.DURABLE | Capability.DISTRIBUTED | Capability.PUSH_WAKEUP
+    capabilities = Capability.DURABLE | Capability.PUSH_WAKEUP  # as far as a shelf outlives its connections
 
     def __init__(self, shelf: Shelf | None = None) -> None:
         self.shelf = shelf or Shelf()

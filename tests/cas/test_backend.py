@@ -214,3 +214,47 @@ async def test_eight_first_starts_at_once_agree() -> None:
     await asyncio.gather(*(backend.open() for backend in backends))
     assert shelf.held["meta/schema"].value == b"1"
     await asyncio.gather(*(backend.close() for backend in backends))
+
+
+class CountingStore(MemoryStore):
+    """Knows how many commits were under way at once."""
+
+    under_way = most = 0
+
+    async def commit(self, puts: Sequence[Put]) -> bool:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            return await super().commit(puts)
+        finally:
+            self.under_way -= 1
+
+
+async def test_a_batch_changes_different_jobs_at_once_and_one_job_in_order() -> None:
+    backend = backend_on(store := CountingStore())
+    jobs = [await register(backend, f"job {number}") for number in range(30)]
+    assert store.most == 1
+    batch = [Enqueue(key, uuid4(), Cause.MANUAL, 100) for _ in range(3) for key in jobs]
+    assert await backend.enqueue(batch) == [each.run_id for each in batch]
+    assert 1 < store.most <= 16
+    for key in jobs:
+        runs = await backend.runs(RunQuery("default", key.job_id))
+        assert [run.run_id for run in reversed(runs)] == [each.run_id for each in batch if each.key == key]
+
+
+async def test_a_claim_takes_its_runs_at_once_and_never_more_than_asked() -> None:
+    backend = backend_on(store := CountingStore())
+    for number in range(8):
+        await trigger(backend, await register(backend, f"job {number}"))
+    assert len(await claim(backend, limit=5)) == 5
+    assert store.most == 5
+    assert len(await claim(backend, limit=5)) == 3
+
+
+async def test_a_batch_that_fails_leaves_nothing_going_on() -> None:
+    backend = backend_on(store := DyingStore())
+    jobs = [await register(backend, f"job {number}") for number in range(10)]
+    store.left = 3
+    with pytest.raises(StoreUnavailable):
+        await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 100) for key in jobs])
+    assert asyncio.all_tasks() == {asyncio.current_task()}

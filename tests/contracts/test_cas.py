@@ -3,13 +3,10 @@ connection per node and rivals who are faster at every third commit."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from rota.backend.cas import CasBackend
 from rota.capability import Precision
-from rota.clock import Clock
 from rota_contracts import BackendHarness, Harness, SchedulerContract
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
 
@@ -19,12 +16,9 @@ def harness_on(
 ) -> Harness:
     shelf = Shelf()
 
-    def make(clock: Clock | None) -> CasBackend:
-        backend = CasBackend(kind(shelf), clock=clock, precision=precision)
-        backend.patience = timedelta(seconds=0.2)  # it is counted in real time, and the outages of the clauses are not
-        return backend
-
-    return BackendHarness(make, separate=separate, lies=lies)
+    return BackendHarness(
+        lambda clock: CasBackend(kind(shelf), clock=clock, precision=precision), separate=separate, lies=lies
+    )
 
 
 class TestCas(SchedulerContract):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from tenacity import wait_random_exponential
 
 from rota.backend.cas import keys
 from rota.backend.cas.records import Lane, Run, dump, load
-from rota.backend.cas.step import Moved, Step
+from rota.backend.cas.step import Moved, Step, run_by_id
 from rota.backend.cas.store import CasStore, Put, Versioned
 from rota.backend.port import Backend
 from rota.backend.types import JobKey
@@ -24,11 +24,20 @@ from rota.errors import StoreUnavailable
 from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> JobKey: ...
+
+
 R = TypeVar("R")
+K = TypeVar("K", bound=_Keyed)
 
 _SCHEMA = b"1"
 PAGE = 100
 _TRIES = 60
+_AT_ONCE = 16  # steps of one call that are under way together
 _WAIT = wait_random_exponential(multiplier=0.001, max=0.1)  # between two tries at a job that others change too
 _WATCH_AGAIN = wait_random_exponential(multiplier=0.1, max=5)
 
@@ -51,6 +60,7 @@ class Base(Backend):
         self._watching: asyncio.Task[None] | None = None
         self._tells_facts = False
         self._last_tick = 0
+        self._asked: dict[str, int] = {}  # the last claim of each node: a repeat bears the same number
 
     # --- life and time ---
 
@@ -118,15 +128,12 @@ class Base(Backend):
 
     async def _change(self, key: JobKey, change: Callable[[Step], Awaitable[R]]) -> R:
         """Read the job, compute, and write if nobody was faster; else all of it again."""
-        for attempt in range(1, _TRIES + 1):
+
+        async def attempt() -> tuple[R, list[Put]]:
             step = await self._read(key)
-            with suppress(Moved):
-                answer = await change(step)
-                puts = step.puts()
-                if not puts or await self.store.commit(puts):
-                    return answer
-            await asyncio.sleep(seconds_after(_WAIT, min(attempt, 10)))
-        raise StoreUnavailable(f"job {key.job_id!r} is changed by others all the time")
+            return await change(step), step.puts()
+
+        return await self._until_written(attempt, f"job {key.job_id!r}")
 
     async def _read(self, key: JobKey) -> Step:
         where = keys.lane(key)
@@ -142,16 +149,41 @@ class Base(Backend):
 
     async def _swap(self, key: str, kind: Any, change: Callable[[Any], tuple[R, Any]]) -> R:
         """The same for a record that stands alone; `change` gives the answer and the new record (None: keep it)."""
-        for attempt in range(1, _TRIES + 1):
+
+        async def attempt() -> tuple[R, list[Put]]:
             found = (await self.store.get([key])).get(key)
             answer, record = change(None if found is None else load(found.value, kind))
-            if record is None:
-                return answer
-            put = Put(key, 0 if found is None else found.version, dump(record, kind))
-            if await self.store.commit([put]):
-                return answer
-            await asyncio.sleep(seconds_after(_WAIT, min(attempt, 10)))
-        raise StoreUnavailable(f"{key.partition('/')[0]} is changed by others all the time")
+            version = 0 if found is None else found.version
+            return answer, [] if record is None else [Put(key, version, dump(record, kind))]
+
+        return await self._until_written(attempt, key.partition("/")[0])
+
+    async def _until_written(self, attempt: Callable[[], Awaitable[tuple[R, list[Put]]]], what: str) -> R:
+        for number in range(1, _TRIES + 1):
+            with suppress(Moved):
+                answer, puts = await attempt()
+                if not puts or await self.store.commit(puts):
+                    return answer
+            await asyncio.sleep(seconds_after(_WAIT, min(number, 10)))
+        raise StoreUnavailable(f"{what} is changed by others all the time")
+
+    async def _for_each(self, batch: Sequence[K], change: Callable[[K], Awaitable[R]]) -> list[R]:
+        """Every answer, in order. Jobs do not wait for each other; what concerns one job happens in the order given."""
+        lines: dict[JobKey, list[int]] = {}
+        for number, each in enumerate(batch):
+            lines.setdefault(each.key, []).append(number)
+        if len(lines) < 2:
+            return [await change(each) for each in batch]
+        answers: dict[int, R] = {}
+        waiting = iter(lines.values())
+
+        async def work() -> None:
+            for line in waiting:
+                for number in line:
+                    answers[number] = await change(batch[number])
+
+        await _all_or_first_error(work() for _ in range(min(_AT_ONCE, len(lines))))
+        return [answers[number] for number in range(len(batch))]
 
     # --- reading ---
 
@@ -167,9 +199,11 @@ class Base(Backend):
                 return
             found = await self.store.scan(prefix, found[-1].key, PAGE)
 
-    async def _lanes(self, wanted: list[JobKey]) -> dict[JobKey, Lane]:
-        found: list[Lane] = [load(each.value, Lane) for each in (await self._get(map(keys.lane, wanted))).values()]
-        return {lane.key: lane for lane in found}
+    async def _lanes(self, wanted: list[JobKey]) -> list[Lane]:
+        """Those that are there, in the order asked for."""
+        where = [keys.lane(key) for key in wanted]
+        found = await self._get(where)
+        return [load(found[each].value, Lane) for each in where if each in found]
 
     async def _get(self, wanted: Iterable[str]) -> dict[str, Versioned]:
         """Any number of keys."""
@@ -181,10 +215,16 @@ class Base(Backend):
 
     async def _find(self, run_id: UUID, scope_id: str) -> Run | None:
         """A run by its id, in its scope only."""
-        where = (await self._get([keys.ident(run_id)])).get(keys.ident(run_id))
-        run = None if where is None else await self._run_at(where.value.decode())
+        run = await run_by_id(self.store, run_id)
         return run if run is not None and run.scope_id == scope_id else None
 
-    async def _run_at(self, key: str) -> Run | None:
-        found = (await self._get([key])).get(key)
-        return None if found is None else load(found.value, Run)
+
+async def _all_or_first_error(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """When one fails the others are stopped, and nothing goes on behind the caller's back."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -23,7 +23,7 @@ class Jobs(Base):
         return Standing(step.now, step.lane.revision, step.lane.decided, step.lane.stored())
 
     async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        return [await self._register(each) for each in batch]
+        return await self._for_each(batch, self._register)
 
     async def _register(self, new: Registration) -> Registered:
         async def change(step: Step) -> Registered:

@@ -17,7 +17,7 @@ Names may contain anything printable; they are escaped, except as the last part,
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
 
@@ -86,9 +86,9 @@ def at(prefix: str, instant: datetime, rest: str) -> str:
     return f"{prefix}/{micros(instant):020d}/{rest}"
 
 
-def instant_of(key: str) -> int:
-    """The number in a key made by `at`."""
-    return int(key.split("/", 2)[1])
+def instant_of(key: str) -> datetime:
+    """The instant in a key made by `at`."""
+    return _YEAR_1 + timedelta(microseconds=int(key.split("/", 2)[1]))
 
 
 def ready(priority: int, since: int, key: JobKey) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -36,18 +37,18 @@ class Occurrences(Base):
     async def due(self, limit: int) -> Due:
         now = await self.now()
         entries = await self.store.scan("due/", "", limit + 1)
-        over = [each for each in entries[:limit] if keys.instant_of(each.key) <= keys.micros(now)]
-        lanes = await self._lanes([load(each.value, JobKey) for each in entries])
-        due: list[DueJob] = []
-        for each in over:
-            lane = lanes.get(load(each.value, JobKey))
-            if lane is not None and lane.job is not None and lane.next_due is not None and lane.next_due <= now:
-                due.append(DueJob(lane.key, lane.job, lane.revision, lane.next_due, lane.paused))
-        next_lane = lanes.get(load(entries[len(over)].value, JobKey)) if len(entries) > len(over) else None
-        return Due(now, due, None if next_lane is None else next_lane.next_due)
+        instants = [keys.instant_of(each.key) for each in entries]
+        over = bisect_right(instants, now, hi=min(limit, len(instants)))
+        lanes = await self._lanes([load(each.value, JobKey) for each in entries[:over]])
+        due = [
+            DueJob(lane.key, lane.job, lane.revision, lane.next_due, lane.paused)
+            for lane in lanes
+            if lane.job is not None and lane.next_due is not None and lane.next_due <= now
+        ]
+        return Due(now, due, instants[over] if over < len(instants) else None)
 
     async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
-        return [await self._fire(each) for each in batch]
+        return await self._for_each(batch, self._fire)
 
     async def _fire(self, firing: Firing) -> FireResult:
         async def change(step: Step) -> FireResult:
@@ -68,7 +69,7 @@ class Occurrences(Base):
     # --- calls ---
 
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
-        return [await self._enqueue(each) for each in batch]
+        return await self._for_each(batch, self._enqueue)
 
     async def _enqueue(self, new: Enqueue) -> UUID | Refusal:
         async def change(step: Step) -> UUID | Refusal:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from rota.backend.cas import keys
 from rota.backend.cas.jobs import Jobs
 from rota.backend.cas.records import Held, Lane, Run, Taken, Told, load
-from rota.backend.cas.step import Step
+from rota.backend.cas.step import Step, run_at
 from rota.backend.cas.store import Put
 from rota.backend.cas.work import Work
 from rota.backend.fact import Fact
@@ -39,7 +39,7 @@ class Reading(Jobs, Work):
             after = keys.letter(last.scope_id, last.ended_at, last.seq, last.run_id)
         found: list[JobRun] = []
         async for each in self._all(keys.letters(query.scope_id), after):
-            run = await self._run_at(each.value.decode())
+            run = await run_at(self.store, each.value.decode())
             if run is not None and query.job_id in (None, run.job_id):
                 found.append(run.view())
                 if len(found) == query.limit:
@@ -55,11 +55,11 @@ class Reading(Jobs, Work):
 
     async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
         found = await self._find(run_id, scope_id)
-        if found is None:
-            return False
+        return found is not None and await self._unletter(found, request_id)
 
+    async def _unletter(self, found: Run, request_id: UUID) -> bool:
         async def change(step: Step) -> bool:
-            letter = await step.run_by_id(run_id)
+            letter = await step.run_by_id(found.run_id)
             if letter is None or not letter.is_letter:
                 return letter is not None and letter.ended_by == request_id
             letter.ended_by = request_id
@@ -88,25 +88,15 @@ class Reading(Jobs, Work):
     async def _unletter_old(self, before: datetime, limit: int) -> None:
         async for each in self._all("letter/"):
             is_old = int(each.key.split("/", 3)[2]) < keys.micros(before)
-            letter = await self._run_at(each.value.decode()) if is_old and limit > 0 else None
-            limit -= letter is not None and await self._unletter_one(letter)
-
-    async def _unletter_one(self, letter: Run) -> bool:
-        async def change(step: Step) -> bool:
-            found = await step.run_by_id(letter.run_id)
-            if found is None or not found.is_letter:
-                return False
-            step.unletter(found)
-            return True
-
-        return await self._change(letter.key, change)
+            letter = await run_at(self.store, each.value.decode()) if is_old and limit > 0 else None
+            limit -= letter is not None and await self._unletter(letter, uuid4())
 
     async def _forget_old(self, before: datetime, limit: int) -> int:
         forgotten = 0
         async for each in self._all("done/"):
-            if forgotten >= limit or keys.instant_of(each.key) >= keys.micros(before):
+            if forgotten >= limit or keys.instant_of(each.key) >= before:
                 break
-            run = await self._run_at(each.value.decode())
+            run = await run_at(self.store, each.value.decode())
             forgotten += 0 if run is None else await self._forget(run)
         return forgotten
 
@@ -133,7 +123,7 @@ class Reading(Jobs, Work):
     async def _forget_keys(self, now: datetime, limit: int) -> int:
         forgotten = 0
         async for each in self._all("expiry/"):
-            if forgotten >= limit or keys.instant_of(each.key) > keys.micros(now):
+            if forgotten >= limit or keys.instant_of(each.key) > now:
                 break
             key = each.key.split("/", 2)[2]
             found = (await self.store.get([key])).get(key)

@@ -34,6 +34,19 @@ class Moved(Exception):
     """The job was changed between two reads of a step: what was read does not fit together, so read again."""
 
 
+async def run_at(store: CasStore, key: str) -> Run | None:
+    """The run under a key, if it is still there."""
+    found = (await store.get([key])).get(key)
+    return None if found is None else load(found.value, Run)
+
+
+async def run_by_id(store: CasStore, run_id: UUID) -> Run | None:
+    """A run, by way of the key under its id."""
+    key = keys.ident(run_id)
+    found = (await store.get([key])).get(key)
+    return None if found is None else await run_at(store, found.value.decode())
+
+
 class Step:
     """A lane as it was read, and the writes that go with its change. Nothing is written until `puts` are committed."""
 
@@ -59,21 +72,16 @@ class Step:
 
     # --- reading ---
 
-    async def run_at(self, key: str) -> Run | None:
-        found = (await self._store.get([key])).get(key)
-        return None if found is None else load(found.value, Run)
-
     async def run_of(self, entry: Entry) -> Run:
-        run = await self.run_at(keys.run(self.lane.key, entry.seq))
+        run = await run_at(self._store, keys.run(self.lane.key, entry.seq))
         if run is None:
             raise Moved
         return run
 
     async def run_by_id(self, run_id: UUID) -> Run | None:
         """A run of this very job."""
-        found = (await self._store.get([keys.ident(run_id)])).get(keys.ident(run_id))
-        where = "" if found is None else found.value.decode()
-        return await self.run_at(where) if where.startswith(keys.runs(self.lane.key)) else None
+        run = await run_by_id(self._store, run_id)
+        return run if run is not None and run.key == self.lane.key else None
 
     async def holder(self, kind: str, text: str) -> UUID | None:
         """Who holds an idempotency key of this job now."""

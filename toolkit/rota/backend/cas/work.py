@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import UUID
 
 from attrs import evolve
@@ -55,8 +56,8 @@ class Work(Base):
         """The lanes whose time or lease is over; and when that comes for the next one."""
         over: list[Place] = []
         async for each in self._all("later/"):
-            if keys.instant_of(each.key) > keys.micros(now):
-                return over, now + timedelta(microseconds=keys.instant_of(each.key) - keys.micros(now))
+            if keys.instant_of(each.key) > now:
+                return over, keys.instant_of(each.key)
             over.append(load(each.value, Place))
         return over, None
 
@@ -65,27 +66,35 @@ class Work(Base):
 
     async def _claimed_before(self, request: ClaimRequest) -> list[Claim]:
         """A repeat gives what the first call took and nothing new: its claims bear the number."""
-        if not request.number:
+        if not request.number or self._asked.get(request.node_id) != request.number:  # a node has one connection
+            self._asked[request.node_id] = request.number
             return []
         held = [load(each.value, Holding) async for each in self._all(_held_by(request.node_id))]
         return await self._as_claims([each.key for each in held if each.number == request.number], request.handlers)
 
     async def _take(self, request: ClaimRequest, starting: list[Place], ready: list[Versioned]) -> list[Claim]:
+        """As many as there is room for, at once; where somebody else was faster, the next ones in turn."""
         claims: list[Claim] = []
-        left = None if request.queues is None else dict(request.queues)
+        wave: list[Place] = []
+        taken: Counter[str] = Counter()
         serves, seen = self._serves(request), set[JobKey]()
         async for place in self._in_turn(starting, ready):
-            if place.key in seen or (left is not None and left.get(place.queue, 0) <= 0):
+            has_room = request.queues is None or request.queues.get(place.queue, 0) > taken[place.queue]
+            if place.key in seen or not has_room or not await serves(place.handler):
                 continue
             seen.add(place.key)
-            claim = await self._take_one(place, request, serves) if await serves(place.handler) else None
-            if claim is not None:
-                claims.append(claim)
-                if left is not None:
-                    left[claim.queue] = left.get(claim.queue, 0) - 1
+            wave.append(place)
+            taken[place.queue] += 1
+            if len(claims) + len(wave) == request.limit:
+                claims += await self._take_all(wave, request, serves)
+                wave, taken = [], Counter(claim.queue for claim in claims)
                 if len(claims) == request.limit:
                     break
-        return claims
+        return claims + await self._take_all(wave, request, serves)
+
+    async def _take_all(self, wave: list[Place], request: ClaimRequest, serves: Serves) -> list[Claim]:
+        taken = await self._for_each(wave, lambda place: self._take_one(place, request, serves))
+        return [claim for claim in taken if claim is not None]
 
     async def _in_turn(self, starting: list[Place], ready: list[Versioned]) -> AsyncGenerator[Place]:
         """Ready lanes and those whose time has come, by priority, then by who became ready first."""
@@ -127,7 +136,7 @@ class Work(Base):
         return [claim for claim in await self._as_claims(wanted, None) if claim.lease_until <= now]
 
     async def _as_claims(self, wanted: list[JobKey], handlers: frozenset[str] | None) -> list[Claim]:
-        lanes = [lane for lane in (await self._lanes(wanted)).values() if lane.head is not None and lane.is_leased]
+        lanes = [lane for lane in await self._lanes(wanted) if lane.head is not None and lane.is_leased]
         where = {keys.run(lane.key, lane.head.seq): lane for lane in lanes if lane.head is not None}
         claims: list[Claim] = []
         for key, found in (await self._get(where)).items():
@@ -142,8 +151,8 @@ class Work(Base):
         now = await self.now()
         await self._seen(node, now)
         renewal = Renewal(now, [], [], [])
-        for ref in leases:
-            is_held, stop = await self._renew(node, ref)
+        renewed = await self._for_each(leases, lambda ref: self._renew(node, ref))
+        for ref, (is_held, stop) in zip(leases, renewed, strict=True):
             if not is_held:
                 renewal.lost.append(ref)
             elif stop is not None:
@@ -166,8 +175,7 @@ class Work(Base):
         return await self._change(ref.key, change)
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        for ref in leases:
-            await self._hand_back(ref)
+        await self._for_each(leases, self._hand_back)
         if leaving is not None:
             await self.store.commit([Put(_node(leaving), None, None)])
             await self._swap(keys.RELAY, Held, lambda held: (None, _given_up(held, leaving)))
@@ -185,7 +193,7 @@ class Work(Base):
     async def settle(
         self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
     ) -> tuple[list[bool], Claimed | None]:
-        settled = [await self._settle(each) for each in batch]
+        settled = await self._for_each(batch, self._settle)
         return settled, None if then is None else await self.claim(then)
 
     async def _settle(self, new: Settlement) -> bool:
