@@ -22,7 +22,7 @@ are named under each rule; errors, docstrings and failing clauses use the same i
 has {clauses} clauses.
 
 Marks after a clause: *nodes* means that it needs several nodes on one store, *durable* that the store is closed and
-opened again; capabilities are those it applies to. Everything unmarked is core: it cannot be a known deviation.
+opened again, *distributed* that the nodes are in processes of their own; capabilities are those it applies to. Everything unmarked is core: it cannot be a known deviation.
 """
 
 
@@ -69,7 +69,7 @@ def _clauses(rule: str) -> Iterator[str]:
 
 def _marks(clause: Clause) -> str:
     marks = [] if clause.level.value == "core" else [clause.level.value]
-    wanted = clause.needs & ~(Capability.DURABLE | Capability.DISTRIBUTED)
+    wanted = clause.needs & ~Capability.DURABLE  # which its level says
     if wanted:
         marks.append(f"with {names_of(wanted)}")
     if clause.lacks:
