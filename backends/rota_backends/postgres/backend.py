@@ -305,7 +305,15 @@ class PostgresBackend(Backend):
         return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
 
     async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        return [await self._notify(each) for each in batch]
+        heard = await self._heard({(ref.event.source_module, ref.event.event_type) for ref in batch})
+        return [
+            await self._notify(ref) if (ref.event.source_module, ref.event.event_type) in heard else [] for ref in batch
+        ]
+
+    async def _heard(self, kinds: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Most events concern no job: one question for a whole batch of them."""
+        found = await self._fetch(self._sql.heard, [module for module, _ in kinds], [kind for _, kind in kinds])
+        return {(row[0], row[1]) for row in found}
 
     async def _notify(self, ref: EventRef) -> list[UUID | Refusal]:
         event = ref.event
