@@ -43,6 +43,54 @@ class LateStore:
         self.handed_back += leases
 
 
+class StalledClock(SystemClock):
+    """Time passes as told."""
+
+    passed = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed
+
+
+class StalledStore(LateStore):
+    """The claim is carried out at once, and its answer is held up on its way."""
+
+    def __init__(self, stall: timedelta) -> None:
+        super().__init__(LEASE)
+        self._stalled = self.clock = StalledClock()
+        self._stall = stall
+        self._calls = 1
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim(request)
+        self._stalled.passed += self._stall.total_seconds()
+        return claimed
+
+
+def _exchange(store: LateStore) -> tuple[Exchange, list[Claim]]:
+    taken: list[Claim] = []
+    backend: Any = store
+    exchange = Exchange(backend, HandlerRegistry(), Room(4, None), node_id="node", lease=LEASE, keep=10)
+    exchange.on_claims = lambda claims, valid_until: taken.extend(claims)
+    return exchange, taken
+
+
+async def test_an_answer_held_up_until_the_lease_is_nearly_over_is_handed_back() -> None:
+    store = StalledStore(timedelta(seconds=6))
+    exchange, taken = _exchange(store)
+    await exchange(claims=True, others=list)
+    assert taken == []
+    assert [ref.token for ref in store.handed_back] == [1]
+
+
+async def test_an_answer_held_up_a_little_is_begun() -> None:
+    store = StalledStore(timedelta(seconds=4))
+    exchange, taken = _exchange(store)
+    await exchange(claims=True, others=list)
+    assert len(taken) == 1
+    assert store.handed_back == []
+
+
 async def _claim_twice(store: LateStore) -> tuple[list[Claim], float]:
     taken: list[Claim] = []
     until = [0.0]

@@ -216,16 +216,19 @@ class Exchange:
             hand.unanswered = None
             self.room.take_back(request)
             self._is_filled = len(claimed.claims) >= request.limit > 0 and len(self._hands) > 1
-            left = self._set_stale_aside(claimed) if is_repeat else self._lease
+            under_way = timedelta(seconds=self._clock.monotonic() - sent)
+            is_late = is_repeat or under_way > self._lease / 2
+            left = self._set_stale_aside(claimed, under_way) if is_late else self._lease
             self._take(claimed, sent + left.total_seconds())
         return claimed
 
-    def _set_stale_aside(self, claimed: Claimed) -> timedelta:
-        """How much is left of the leases of a repeat: they have been running since the first try.
+    def _set_stale_aside(self, claimed: Claimed, under_way: timedelta) -> timedelta:
+        """How much was left of the leases when the store answered: those of a repeat run since the first try.
 
-        Nobody may start on a lease that is about to end: claims with too little left are to be handed back.
+        Nobody may start on a lease that is about to end, or has ended while the answer was under way: claims with too
+        little left are to be handed back.
         """
-        enough = self._lease / 2
+        enough = self._lease / 2 + under_way
         self._stale += [claim for claim in claimed.claims if claim.lease_until - claimed.now < enough]
         claimed.claims = [claim for claim in claimed.claims if claim.lease_until - claimed.now >= enough]
         return min([claim.lease_until - claimed.now for claim in claimed.claims], default=self._lease)
