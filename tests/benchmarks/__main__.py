@@ -15,6 +15,7 @@ from typing import Any
 from tests.benchmarks import (
     bench_cron,
     bench_drain,
+    bench_history,
     bench_latency,
     bench_nodes,
     bench_postgres_drain,
@@ -57,6 +58,7 @@ BENCHES: dict[str, Callable[[bool], Report]] = {
     bench_postgres_drain.NAME: bench_postgres_drain.run,
     bench_postgres_trigger.NAME: bench_postgres_trigger.run,
     bench_nodes.NAME: bench_nodes.run,
+    bench_history.NAME: bench_history.run,
     bench_sqlite.NAME: bench_sqlite.run,
 }
 

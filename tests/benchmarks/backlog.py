@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from statistics import median
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from tests.benchmarks.process import Entry, in_turns, measure
 from tests.benchmarks.report import Table, spread
 
 Rows = dict[str, list[dict[str, Any]]]
+_LOADING = 3_600  # seconds: ten million rows take a while
 
 
 @frozen
@@ -29,7 +30,8 @@ class Backlog:
         return f"{self.entry.module} {self.runs} {self.settings}"
 
     def load(self, **where: Any) -> None:
-        measure(Entry(self.entry.name, self.entry.module), "load", **where, runs=self.runs, **self.settings)
+        entry = Entry(self.entry.name, self.entry.module)
+        measure(entry, "load", patience=_LOADING, **where, runs=self.runs, **self.settings)
 
 
 class Stores(Protocol):
@@ -44,13 +46,17 @@ class Stores(Protocol):
     def drop(self, store: str) -> None: ...
 
 
-def drain(stores: Stores, backlogs: Sequence[Backlog], rounds: int) -> Rows:
-    """Each backlog once per round, on a copy of its own."""
+def drain(
+    stores: Stores, backlogs: Sequence[Backlog], rounds: int, then: Callable[[Backlog, str], object] = lambda *_: None
+) -> Rows:
+    """Each backlog once per round, on a copy of its own; `then` looks at what was loaded."""
     raw: Rows = {each.entry.name: [] for each in backlogs}
     filled = {content: stores.filled(each) for content, each in {each.content: each for each in backlogs}.items()}
     for _, each in in_turns(backlogs, rounds):
         with stores.copy(filled[each.content]) as where:
             raw[each.entry.name].append(measure(each.entry, "drain", **where, runs=each.runs))
+    for each in backlogs:
+        then(each, filled[each.content])
     for store in filled.values():
         stores.drop(store)
     return raw

@@ -57,7 +57,7 @@ class Databases:
 
     @contextmanager
     def copy(self, store: str) -> Iterator[dict[str, Any]]:
-        url = self._create(f'TEMPLATE "{_database(store)}"')
+        url = self._create(f'TEMPLATE "{_database(store)}" STRATEGY FILE_COPY')
         self.run("CHECKPOINT")
         try:
             yield {"url": url, "postmaster": self.postmaster}
@@ -84,9 +84,9 @@ def query(url: str, sql: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def postgres(*settings: str) -> Iterator[Databases]:
+def postgres(*settings: str, version: str | None = None) -> Iterator[Databases]:
     """A server of its own for one benchmark."""
-    server = PostgresServer(settings=(*SETTINGS, *settings)).start()
+    server = PostgresServer(settings=(*SETTINGS, *settings), version=version).start()
     try:
         yield Databases(server)
     finally:

@@ -17,6 +17,7 @@ class Goal:
     goal: float | None
     reached: float
     at_least: bool = True
+    unit: str = "x"
 
     @property
     def holds(self) -> bool:
@@ -26,9 +27,10 @@ class Goal:
 
     def line(self) -> str:
         if self.goal is None:
-            return f"{self.text}: {self.reached:.2f}x"
+            return f"{self.text}: {self.reached:.2f}{self.unit}"
         bound = "goal" if self.at_least else "goal at most"
-        return f"{self.text}: {bound} {self.goal:.1f}x, reached {self.reached:.2f}x{'' if self.holds else '   MISSED'}"
+        told = f"{self.goal:.1f}{self.unit}, reached {self.reached:.2f}{self.unit}"
+        return f"{self.text}: {bound} {told}{'' if self.holds else '   MISSED'}"
 
 
 @frozen

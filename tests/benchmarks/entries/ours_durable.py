@@ -49,13 +49,14 @@ async def node(backend: Backend, concurrency: int, until: Awaitable[object]) -> 
     return store.last
 
 
-async def load(backend: Backend, jobs: int, runs: int) -> dict[str, Any]:
-    """`jobs` jobs, triggered in turn; nothing runs yet."""
+async def load(backend: Backend, jobs: int, runs: int, *, are_known: bool = False) -> dict[str, Any]:
+    """`jobs` jobs, triggered in turn; nothing runs yet. `are_known`: they are registered already."""
     store = Written(jobs)
     async with scheduler(backend, HandlerRegistry(), store, 0) as client:
-        await schedule(client, jobs)
+        if not are_known:
+            await schedule(client, jobs)
+            await store.reached.wait()  # that they are registered is told now, not while runs are counted
         await at_once((partial(client.trigger_once, f"job{number % jobs}") for number in range(runs)), 500)
-        await store.reached.wait()  # that the jobs are registered is told now, not while runs are counted
     return {"runs": runs}
 
 
