@@ -103,3 +103,13 @@ def ratio(rows: Rows, ours: Entry, others: Sequence[Entry], what: str = "wall", 
     """How many times as fast as the fastest of the others, in each round; the median of that."""
     rounds = zip(rows[ours.name], *(rows[other.name] for other in others), strict=True)
     return median(rate(mine, our_what or what) / max(rate(each, what) for each in peers) for mine, *peers in rounds)
+
+
+def cpu_ratio(rows: Rows, ours: Entry, others: Sequence[Entry], *what: str) -> float:
+    """How many times as cheap as the cheapest of the others, all that is named together, ours to the last event."""
+    rounds = zip(rows[ours.name], *(rows[other.name] for other in others), strict=True)
+    return median(min(_costs(each, what) for each in peers) / _costs(mine, what) for mine, *peers in rounds)
+
+
+def _costs(found: dict[str, Any], what: Sequence[str]) -> float:
+    return sum(cost(found, each) for each in what)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from tests.benchmarks.backlog import Backlog, Rows, drain, promises, ratio, settings, table
@@ -17,6 +16,7 @@ from tests.binaries import NotInstallable, postgres_programs
 NAME = "history"
 EMPTY = Entry("empty history", "ours_history", {}, "Rota, a run per job in the history")
 FULL = Entry("full history", "ours_history")
+Touched = dict[str, list[int]]  # pages of a table and of its indexes
 _LIMIT = 100  # runs in one claim
 _EXPLAINS = "17"  # a version whose package brings auto_explain
 _LOGGED = (
@@ -64,7 +64,7 @@ def run(quick: bool) -> Report:
             _page_table(looks, backlogs),
             *([_plan_table(looks[FULL.name])] if explains else []),
         ],
-        _goals(rows, looks[FULL.name]),
+        _goals(rows, *(looks[each.entry.name]["touched"] for each in backlogs)),
         promises(backlogs),
         [
             f"PostgreSQL {version}, " + ", ".join(SETTINGS),
@@ -116,7 +116,7 @@ def _plans(log: str) -> list[dict[str, str]]:
 
 
 def _cost_table(rows: Rows, backlogs: Sequence[Backlog]) -> Table:
-    found = Table("server time inside the functions, us/run, median of the rounds", ("", "_claim", "_settle"))
+    found = Table("server time inside the functions, us/run, least of the rounds", ("", "_claim", "_settle"))
     for each in backlogs:
         cells = (f"{_inside(rows, each.entry, name):.1f}" for name in ("_claim", "_settle"))
         found.rows.append((each.entry.label(), *cells))
@@ -124,7 +124,8 @@ def _cost_table(rows: Rows, backlogs: Sequence[Backlog]) -> Table:
 
 
 def _inside(rows: Rows, entry: Entry, function: str) -> float:
-    return float(median(each["functions"][function] / each["runs"] * 1e6 for each in rows[entry.name]))
+    """The least: it is wall time, to which neighbours of the machine can only add."""
+    return float(min(each["functions"][function] / each["runs"] * 1e6 for each in rows[entry.name]))
 
 
 def _page_table(looks: dict[str, dict[str, Any]], backlogs: Sequence[Backlog]) -> Table:
@@ -150,10 +151,12 @@ def _plan_table(look: dict[str, Any]) -> Table:
     return found
 
 
-def _goals(rows: Rows, look: dict[str, Any]) -> list[Goal]:
+def _goals(rows: Rows, empty: Touched, full: Touched) -> list[Goal]:
     claim = _inside(rows, FULL, "_claim") / _inside(rows, EMPTY, "_claim")
+    pages = sum(map(sum, full.values())) / sum(map(sum, empty.values()))
     return [
         Goal("time in a claim, full history against empty", 1.2, claim, at_least=False),
-        Goal("pages of the history touched by a claim", 0.0, sum(look["touched"]["history"]), at_least=False, unit=""),
+        Goal("pages touched by a claim, full history against empty", 1.1, pages, at_least=False),
+        Goal("pages of the history touched by a claim", 0.0, sum(full["history"]), at_least=False, unit=""),
         Goal("drain, full history against empty", None, ratio(rows, FULL, [EMPTY])),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.benchmarks.backlog import Backlog, Rows, drain, promises, ratio, settings, table
+from tests.benchmarks.backlog import Backlog, Rows, cpu_ratio, drain, promises, ratio, settings, table
 from tests.benchmarks.postgres import SETTINGS, postgres
 from tests.benchmarks.process import Entry
 from tests.benchmarks.report import Goal, Report
@@ -90,6 +90,7 @@ def _goals(ours: Entry, rows: Rows) -> list[Goal]:
         Goal(f"drain, {ours.name}, against PgQueuer at its best", 1.5, ratio(rows, ours, PGQUEUER)),
         Goal("  the same to the last execution", None, ratio(rows, ours, PGQUEUER, "executed_wall")),
         Goal("  the same, ours to the last event", None, ratio(rows, ours, PGQUEUER, "wall", "events_wall")),
+        Goal("  the same by CPU of client and server", None, cpu_ratio(rows, ours, PGQUEUER, "cpu", "server_cpu")),
         Goal(f"drain, {ours.name}, against the floor", None, ratio(rows, ours, [FLOOR])),
     ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.backlog import Backlog, Rows, drain, promises, ratio, settings, table
+from tests.benchmarks.backlog import Backlog, Rows, cpu_ratio, drain, promises, ratio, settings, table
 from tests.benchmarks.process import Entry, in_turns, measure
 from tests.benchmarks.report import Goal, Report, Table, spread
 
@@ -128,6 +128,7 @@ def _goals_against_huey(ours: Entry, rows: Rows) -> list[Goal]:
     return [
         Goal(f"drain, {ours.name}, against Huey at its best", 5.0, ratio(rows, ours, HUEY)),
         Goal("  the same, ours to the last event", None, ratio(rows, ours, HUEY, "wall", "events_wall")),
+        Goal("  the same by CPU", None, cpu_ratio(rows, ours, HUEY, "cpu")),
     ]
 
 
