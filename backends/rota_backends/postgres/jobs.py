@@ -1,0 +1,64 @@
+"""Jobs: registered, removed, paused, listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from rota.backend import JobKey, JobQuery, PauseChange, Registered, Registration, Standing, StoredJob
+from rota.definition import OnEvent
+from rota_backends.postgres import rows
+from rota_backends.postgres.connections import Row
+from rota_backends.postgres.definitions import as_json, definition_text
+from rota_backends.postgres.store import Store
+
+
+class Jobs(Store):
+    """Guards are compared under the lock of the lane (sql/0003)."""
+
+    async def standing(self, key: JobKey) -> Standing:
+        (row,) = await self._fetch(self._sql.standing, *key, self._now())
+        if row["lane"] is None:
+            return Standing(row["at"])
+        job = (await self._stored([row]))[0] if row["definition"] is not None else None
+        return Standing(row["at"], row["revision"], row["decided"], job)
+
+    async def _stored(self, found: Sequence[Row]) -> list[StoredJob]:
+        definitions = await self._definitions(row["definition"] for row in found)
+        return [rows.stored_job(row, definitions[row["definition"]]) for row in found]
+
+    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
+        return [await self._register(each) for each in batch]
+
+    async def _register(self, new: Registration) -> Registered:
+        definition, key = new.definition, new.idempotency_key
+        trigger = definition.trigger
+        listens = (
+            (trigger.source_module, trigger.event_type, trigger.subject)
+            if isinstance(trigger, OnEvent)
+            else (None,) * 3
+        )
+        answer = await self._connections.value(
+            self._sql.register, self._now(), self._announcer.tag(), *new.key, new.expected, new.request_id, new.changes,
+            definition_text(definition), definition.payload, definition.handler_name, definition.queue,
+            definition.priority, *listens, new.next_due, new.decided, as_json(new.decisions),
+            None if key is None else key.key, None if key is None else key.ttl, new.owner,
+        )  # fmt: skip
+        self._wake()
+        return Registered(answer)
+
+    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+        return bool(await self._connections.value(self._sql.remove, self._now(), *key, request_id))
+
+    async def pause(self, change: PauseChange) -> bool:
+        is_changed = await self._connections.value(
+            self._sql.pause, self._now(), self._announcer.tag(), *change.key, change.reason, change.expected,
+            change.next_due, change.decided, as_json(change.decisions),
+        )  # fmt: skip
+        self._wake()
+        return bool(is_changed)
+
+    async def jobs(self, query: JobQuery) -> list[StoredJob]:
+        return await self._stored(
+            await self._fetch(self._sql.jobs, query.scope_id, query.after, query.owner, query.limit)
+        )

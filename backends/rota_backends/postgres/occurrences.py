@@ -1,0 +1,114 @@
+"""Ticks, triggers and events become runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+from uuid import UUID
+
+from rota.backend import Due, DueJob, Enqueue, EventRef, FireResult, Firing, JobKey, Refusal, event_run_id
+from rota_backends.postgres import rows
+from rota_backends.postgres.definitions import event_text
+from rota_backends.postgres.store import Store
+from rota_backends.postgres.triggers import Answers
+from rota_backends.postgres.wakeups import WITHIN
+from rota_backends.postgres.within import call_within
+
+_REFUSALS = {each.value: each for each in Refusal}
+_RESULTS = {each.value: each for each in FireResult}
+
+
+class Occurrences(Store):
+    """See sql/0004."""
+
+    async def due(self, limit: int) -> Due:
+        found = await self._fetch(self._sql.due, self._now(), limit)
+        at, next_at = found[0]["at"], found[0]["next_at"]
+        owed = [row for row in found if row["job_id"] is not None]
+        definitions = await self._definitions(row["definition"] for row in owed)
+        jobs = [
+            DueJob(
+                JobKey(row["scope_id"], row["job_id"]), definitions[row["definition"]], row["revision"],
+                row["next_due"], row["paused"],
+            )
+            for row in owed
+        ]  # fmt: skip
+        return Due(at, jobs, next_at)
+
+    async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
+        answers = await self._connections.value(self._sql.fire, self._now(), self._announcer.tag(), rows.firings(batch))
+        results = [_RESULTS[answer] for answer in answers]
+        if FireResult.FIRED in results:
+            self._wake()
+        return results
+
+    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+        if within is not None:
+            return [await self._arrive(each, within) for each in batch]
+        if len(batch) == 1 and batch[0].idempotency_key is None:
+            return await self._triggers.put(batch)
+        # Each key is waited for alone: two statements with several keys could wait for each other.
+        return (
+            [await self._enqueue_one(each) for each in batch] if _has_keys(batch) else await self._triggers.put(batch)
+        )
+
+    async def _enqueue_one(self, new: Enqueue) -> UUID | Refusal:
+        if new.idempotency_key is None:
+            return (await self._triggers.put([new]))[0]
+        (row,) = await self._fetch(self._sql.enqueue_keyed, *self._trigger(new, self._announcer.tag()))
+        if row["woke"]:
+            self._wake()
+        return row["run_id"] or _REFUSALS[row["refusal"]]
+
+    def _trigger(self, new: Enqueue, tag: str | None) -> tuple[Any, ...]:
+        key = new.idempotency_key
+        return (
+            self._now(), tag, *new.key, new.run_id, new.cause.value, new.lane_limit, new.payload, new.delay,
+            None if key is None else key.key, None if key is None else key.ttl,
+        )  # fmt: skip
+
+    async def _arrive(self, new: Enqueue, connection: object) -> UUID | Refusal:
+        run_id, refusal = await call_within(connection, self._sql.arrive, self._trigger(new, WITHIN))
+        return run_id or _REFUSALS[refusal]
+
+    async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers:
+        found = await self._fetch(
+            self._sql.enqueue, self._now(), self._announcer.tag(),
+            [each.key.scope_id for each in batch], [each.key.job_id for each in batch],
+            [each.run_id for each in batch], [each.cause.value for each in batch], [each.lane_limit for each in batch],
+            [each.payload for each in batch], [each.delay for each in batch], [each.replay_of for each in batch],
+        )  # fmt: skip
+        if any(row["woke"] for row in found):
+            self._wake()
+        return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
+
+    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+        heard = await self._heard({(ref.event.source_module, ref.event.event_type) for ref in batch})
+        return [
+            await self._notify(ref) if (ref.event.source_module, ref.event.event_type) in heard else [] for ref in batch
+        ]
+
+    async def _heard(self, kinds: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Most events concern no job: one question for a whole batch of them."""
+        found = await self._fetch(self._sql.heard, [module for module, _ in kinds], [kind for _, kind in kinds])
+        return {(row[0], row[1]) for row in found}
+
+    async def _notify(self, ref: EventRef) -> list[UUID | Refusal]:
+        event = ref.event
+        kind = (event.scope_id, event.source_module, event.event_type, event.subject)
+        keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
+        if not keys:
+            return []
+        found = await self._fetch(
+            self._sql.notify, self._now(), self._announcer.tag(), *kind, event.event_id, event_text(event),
+            event.occurred_at, event.depth, ref.memory, ref.lane_limit, ref.max_depth,
+            [key.scope_id for key in keys], [key.job_id for key in keys],
+            [event_run_id(key, event.event_id) for key in keys],
+        )  # fmt: skip
+        if any(row["woke"] for row in found):
+            self._wake()
+        return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
+
+
+def _has_keys(batch: Sequence[Enqueue]) -> bool:
+    return any(each.idempotency_key is not None for each in batch)

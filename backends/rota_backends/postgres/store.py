@@ -1,0 +1,137 @@
+"""What the parts of the backend share: its life, its connections, its clock, and its schema for `rota db`."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from rota.backend import Backend, Enqueue
+from rota.capability import Precision
+from rota.clock import Clock, VirtualClock
+from rota.errors import ScheduleError
+from rota_backends.postgres import migrations
+from rota_backends.postgres.connections import Connections, Row
+from rota_backends.postgres.definitions import Definitions
+from rota_backends.postgres.statements import Statements
+from rota_backends.postgres.triggers import Answers, Triggers
+from rota_backends.postgres.wakeups import Announcer, Listener
+
+
+class Store(Backend):
+    """The connections, the statements and the clock that all parts share."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "rota",
+        clock: Clock | None = None,
+        precision: Precision = Precision.MINUTE,
+        pool_size: int = 4,
+        timeout: timedelta = timedelta(seconds=4),
+        pooler: bool = False,
+        migrate: bool = True,
+    ) -> None:
+        super().__init__(clock=clock, precision=precision)
+        if not schema or len(schema.encode()) > 63 or "\x00" in schema:
+            raise ScheduleError("schema", "must be a name of 1 to 63 bytes")
+        if pool_size < 1:
+            raise ScheduleError("pool_size", "must be at least 1")
+        if isinstance(clock, VirtualClock):
+            self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
+        self._own_clock = clock
+        self._migrate = migrate
+        self._schema = schema
+        self._connections = Connections(dsn, size=pool_size, timeout=timeout, pooler=pooler)
+        self._sql = Statements(schema)
+        self._definitions = Definitions(self._connections, self._sql)
+        self._announcer = Announcer(self._connections, self._sql)
+        self._triggers = Triggers(self._store_triggers)
+        self._wakes: list[Callable[[], None]] = []
+        self._listener: Listener | None = None
+        self._opened = 0
+        self._opening = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"PostgresBackend(schema={self._schema!r})"
+
+    # --- life and time ---
+
+    async def open(self) -> None:
+        async with self._opening:
+            if not self._opened:
+                self._connections.open()
+                try:
+                    await migrations.check(self._connections, self._schema, migrate=self._migrate)
+                except BaseException:
+                    await self._connections.close()
+                    raise
+            self._opened += 1
+
+    async def close(self) -> None:
+        async with self._opening:
+            self._opened -= 1
+            if self._opened:
+                return
+            if self._listener is not None:
+                await self._listener.stop()
+                self._listener = None
+            await self._announcer.stop()
+            await self._triggers.stop()
+            await self._connections.close()
+
+    async def now(self) -> datetime:
+        if self._own_clock is not None:
+            return self._own_clock.now()
+        now: datetime = await self._connections.value(self._sql.now)
+        return now
+
+    def _now(self) -> datetime | None:
+        """What statements are told of the time; None: the database looks at its own clock."""
+        return None if self._own_clock is None else self._own_clock.now()
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        self._wakes.append(wake)
+        if self._listener is None:
+            self._listener = Listener(self._connections, self._schema, self._announcer.own, self._wake)
+            self._listener.start()
+        return lambda: self._wakes.remove(wake) if wake in self._wakes else None
+
+    def _wake(self) -> None:
+        for wake in list(self._wakes):
+            wake()
+
+    async def tell_facts(self) -> None:
+        await self._fetch(self._sql.tell_facts)
+
+    @abstractmethod
+    async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers: ...
+
+    async def _fetch(self, sql: str, *args: Any) -> list[Row]:
+        return await self._connections.fetch(sql, *args)
+
+    # --- its schema, for `rota db` ---
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of the migrations that were applied."""
+        self._connections.open()
+        try:
+            done = await migrations.bring_up_to_date(self._connections, self._schema)
+        finally:
+            await self._connections.close()
+        return [f"{each.version:04} {each.name}" for each in done]
+
+    async def schema_version(self) -> tuple[int, int]:
+        """The version in the database (0: none), and the one this code works with."""
+        self._connections.open()
+        try:
+            return await migrations.applied(self._connections, self._schema), migrations.newest()
+        finally:
+            await self._connections.close()
+
+    def migration_script(self) -> str:
+        """All migrations as one SQL script, for whoever applies them by hand."""
+        return migrations.script(self._schema)

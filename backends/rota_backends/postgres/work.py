@@ -1,0 +1,88 @@
+"""Claims, settlements, renewals: what a node says all day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from rota.backend import Claimed, ClaimRequest, JobKey, LeaseRef, NodeInfo, Renewal, Settlement
+from rota_backends.postgres import rows
+from rota_backends.postgres.connections import Row
+from rota_backends.postgres.store import Store
+
+_NOW, _CLAIM, _EXPIRED, _REFUSED = range(4)
+_LOST, _STOP, _STRAY = 1, 2, 3
+
+
+class Work(Store):
+    """See sql/0005."""
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        _, claimed = await self.settle((), request)
+        assert claimed is not None
+        return claimed
+
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        found = await self._fetch(
+            self._sql.exchange, self._now(), *rows.settlement_columns(batch), keep, *rows.claim_arguments(then)
+        )
+        settled = [True] * len(batch)
+        refused = [row["number"] - 1 for row in found if row["what"] == _REFUSED]
+        if refused:
+            await self._look_again(batch, refused, settled)
+        return settled, None if then is None else await self._claimed(found)
+
+    async def _look_again(self, batch: Sequence[Settlement], refused: Sequence[int], settled: list[bool]) -> None:
+        """A repeat of a settlement that was stored is as good as the first (OPS-2)."""
+        asked = [batch[index] for index in refused]
+        before = await self._fetch(
+            self._sql.settled_before, [each.key.scope_id for each in asked], [each.key.job_id for each in asked],
+            [each.token for each in asked], [each.node_id for each in asked],
+        )  # fmt: skip
+        for index, row in zip(refused, before, strict=True):
+            settled[index] = row[0]
+
+    async def _claimed(self, found: Sequence[Row]) -> Claimed:
+        last = found[-1]
+        claims = [row for row in found if row["what"] == _CLAIM]
+        expired = [row for row in found if row["what"] == _EXPIRED]
+        definitions = await self._definitions(row["definition"] for row in (*claims, *expired))
+        return Claimed(
+            last["at"],
+            [rows.claim(row, definitions) for row in claims],
+            [rows.claim(row, definitions) for row in expired],
+            last["next_at"],
+        )
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        found = await self._fetch(
+            self._sql.renew, self._now(), node.node_id, sorted(node.handlers), node.slots, node.running, node.host,
+            node.pid, node.lease, node.started_at, [ref.run_id for ref in leases], [ref.token for ref in leases],
+            [ref.lease for ref in leases],
+        )  # fmt: skip
+        renewal = Renewal(found[-1]["at"], [], [], [])
+        for row in found:
+            if row["what"] == _LOST:
+                renewal.lost.append(leases[row["number"] - 1])
+            elif row["what"] == _STOP:
+                renewal.stop.append((leases[row["number"] - 1], row["reason"]))
+            elif row["what"] == _STRAY:
+                key = JobKey(row["scope_id"], row["job_id"])
+                renewal.strays.append(LeaseRef(key, row["run_id"], row["token"], node.lease))
+        return renewal
+
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        await self._fetch(
+            self._sql.hand_back, self._now(), self._announcer.tag(), [ref.run_id for ref in leases],
+            [ref.token for ref in leases], leaving,
+        )  # fmt: skip
+        self._wake()
+
+    async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
+        is_cancelled = await self._connections.value(
+            self._sql.cancel, self._now(), self._announcer.tag(), run_id, scope_id, reason, request_id
+        )
+        self._wake()
+        return bool(is_cancelled)
