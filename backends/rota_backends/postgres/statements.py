@@ -32,10 +32,7 @@ class Statements:
         f"SELECT t.at, {_JOB} FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at) t "
         "LEFT JOIN @.stored_job ON scope_id = $1 AND job_id = $2"
     )
-    jobs: str = (
-        f"SELECT {_JOB} FROM @.stored_job WHERE scope_id = $1 AND definition IS NOT NULL "
-        "AND ($2::text IS NULL OR job_id > $2) AND ($3::text IS NULL OR owner = $3) ORDER BY job_id LIMIT $4"
-    )
+    jobs: str = _call("job_page", 4, _JOB)
     register: str = _call("register", 21)
     remove: str = _call("remove", 4)
     pause: str = _call("pause", 9)

@@ -43,7 +43,9 @@ CREATE TABLE job (
     subject text,
     UNIQUE (scope_id, job_id)
 );
-CREATE INDEX job_due ON job (next_due) WHERE next_due IS NOT NULL;
+CREATE INDEX job_defined ON job (scope_id, job_id) WHERE definition IS NOT NULL;
+CREATE INDEX job_owned ON job (scope_id, owner, job_id) WHERE owner IS NOT NULL;
+CREATE INDEX job_due ON job (next_due, lane) WHERE next_due IS NOT NULL; -- thousands fall due in one instant
 CREATE INDEX job_listening ON job (source_module, event_type) WHERE source_module IS NOT NULL;
 
 -- Lanes that are alike in priority, queue and handler of their head: a claim looks only into bands it serves.
@@ -159,6 +161,7 @@ CREATE TABLE letter (
     PRIMARY KEY (run_id)
 );
 CREATE INDEX letter_lane ON letter (lane, seq);
+CREATE INDEX letter_lane_ended ON letter (lane, ended_at, run_id);
 CREATE INDEX letter_scope ON letter (scope_id, ended_at, run_id);
 CREATE INDEX letter_ended ON letter (ended_at);
 

@@ -66,17 +66,21 @@ END $$;
 CREATE FUNCTION letter_page(p_scope text, p_job text, p_after uuid, p_limit integer) RETURNS SETOF finished_run
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    v_lane bigint;
     v_ended timestamptz := '-infinity';
     v_after uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
 BEGIN
     IF p_after IS NOT NULL THEN
         SELECT ended_at INTO v_ended FROM one_run(p_scope, p_after);
     END IF;
-    RETURN QUERY
-    SELECT * FROM dead_run r
-    WHERE r.scope_id = p_scope AND (r.ended_at, r.run_id) > (v_ended, v_after)
-        AND (p_job IS NULL OR r.job_id = p_job)
-    ORDER BY r.ended_at, r.run_id LIMIT p_limit;
+    IF p_job IS NULL THEN
+        RETURN QUERY SELECT * FROM dead_run r WHERE r.scope_id = p_scope AND (r.ended_at, r.run_id) > (v_ended, v_after)
+            ORDER BY r.ended_at, r.run_id LIMIT p_limit;
+        RETURN;
+    END IF;
+    SELECT lane INTO v_lane FROM job WHERE scope_id = p_scope AND job_id = p_job;
+    RETURN QUERY SELECT * FROM dead_run r WHERE r.lane = v_lane AND (r.ended_at, r.run_id) > (v_ended, v_after)
+        ORDER BY r.ended_at, r.run_id LIMIT p_limit;
 END $$;
 
 CREATE VIEW stored_job AS
@@ -84,6 +88,20 @@ SELECT j.lane, j.scope_id, j.job_id, j.definition, j.revision, j.owner, j.paused
     l.unfinished - l.leased::integer + (SELECT count(*) FROM arrival a WHERE a.lane = j.lane)::integer AS queued,
     CASE WHEN l.leased THEN l.run_id END AS running, l.last_attempt_at, l.last_success_at, l.last_failure_at
 FROM job j JOIN lane l ON l.id = j.lane;
+
+CREATE FUNCTION job_page(p_scope text, p_after text, p_owner text, p_limit integer) RETURNS SETOF stored_job
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF p_owner IS NULL THEN
+        RETURN QUERY SELECT * FROM stored_job
+            WHERE scope_id = p_scope AND definition IS NOT NULL AND job_id > coalesce(p_after, '')
+            ORDER BY job_id LIMIT p_limit;
+    ELSE
+        RETURN QUERY SELECT * FROM stored_job
+            WHERE scope_id = p_scope AND owner = p_owner AND job_id > coalesce(p_after, '')
+            ORDER BY job_id LIMIT p_limit;
+    END IF;
+END $$;
 
 -- For all scopes nothing is joined: each number is counted in the smallest place that knows it.
 CREATE FUNCTION census(p_now timestamptz, p_scope text)
@@ -111,9 +129,12 @@ BEGIN
             SELECT (SELECT d.handler FROM definition d WHERE d.handler > h.handler ORDER BY d.handler LIMIT 1)
             FROM h WHERE h.handler IS NOT NULL)
         SELECT h.handler FROM h WHERE h.handler IS NOT NULL
-            AND NOT EXISTS (SELECT FROM node n WHERE n.seen_at + n.lease > at AND h.handler = ANY (n.handlers))
-            AND EXISTS (SELECT FROM definition d JOIN job j ON j.lane = d.lane AND j.definition = d.id
-                        WHERE d.handler = h.handler AND (p_scope IS NULL OR j.scope_id = p_scope))
+            AND CASE WHEN EXISTS (SELECT FROM node n WHERE n.seen_at + n.lease > at AND h.handler = ANY (n.handlers))
+                THEN false
+                ELSE EXISTS (SELECT FROM definition d WHERE d.handler = h.handler AND (
+                    SELECT j.definition = d.id AND (p_scope IS NULL OR j.scope_id = p_scope) FROM job j
+                    WHERE j.lane = d.lane) OFFSET 0)
+                END
         ORDER BY h.handler);
     RETURN NEXT;
 END $$;

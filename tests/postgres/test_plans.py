@@ -1,0 +1,249 @@
+"""What each statement reads on large tables, in rows as the server counts them: a page or a batch, never a table.
+
+Every table here is far longer than the most a statement may read of it. Asked twice: on tables the server knows nothing
+about yet, as after a big import, and on analysed ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import psycopg
+import pytest
+
+from rota import Event, IdempotencyKey, JobDefinition, Manual
+from rota.backend import (
+    Claim,
+    Enqueue,
+    EventRef,
+    JobKey,
+    JobQuery,
+    LeaseRef,
+    NodeInfo,
+    PauseChange,
+    Prune,
+    Registration,
+    RunQuery,
+)
+from rota.ids import new_run_id
+from rota.run import Cause
+from rota_backends.postgres import PostgresBackend, migrations
+from rota_backends.postgres.connections import Connection
+from rota_backends.postgres.definitions import definition_text
+from tests.postgres.driving import LEASE, request, success
+from tests.servers import postgres_url
+
+_SCHEMA = "plans"
+_JOBS, _FAILING = 20_000, 3_000  # and how many of them wait for their next attempt
+_LONG, _DELAYED = 19_000, 19_001  # jobs with a long queue
+_BATCH = 50
+_MOST = 20 * _BATCH  # rows of one table in one statement
+_BODY = definition_text(JobDefinition("JOB", "ok", Manual()))
+_FINISHED = "run_id, lane, seq, queued_at, ended_at, missed_count, attempt, state, cause, handler"
+_FILL = f"""
+INSERT INTO band (priority, queue, handler) VALUES (0, 'default', 'ok');
+INSERT INTO definition (lane, handler, queue, priority, body, payload)
+    SELECT n, 'ok', 'default', 0, replace($body${_BODY}$body$, 'JOB', 'job ' || n), ''
+    FROM generate_series(1, {_JOBS}) n;
+INSERT INTO job (scope_id, job_id, definition, revision, next_due, owner)
+    SELECT 'default', 'job ' || n, n, 1, '2020-01-01', CASE WHEN n % 1000 = 0 THEN 'somebody' END
+    FROM generate_series(1, {_JOBS}) n;
+INSERT INTO lane (id, band, place, definition, queue, priority, kept, last_seq)
+    SELECT n, b.id, b.id, n, 'default', 0, 2, 9 FROM generate_series(1, {_JOBS}) n, band b;
+INSERT INTO run (run_id, lane, seq, definition, queued_at, cause)
+    SELECT md5('run' || n)::uuid, n, 9, n, now(), 'manual' FROM generate_series(1, {_FAILING}) n
+    UNION ALL
+    SELECT gen_random_uuid(), {_LONG}, 9 + n, {_LONG}, now(), 'manual' FROM generate_series(1, 20000) n;
+INSERT INTO run (run_id, lane, seq, definition, queued_at, start_at, cause)
+    SELECT gen_random_uuid(), {_DELAYED}, 9 + n, {_DELAYED}, now(), now() + n * interval '1 hour', 'manual'
+    FROM generate_series(1, 5000) n;
+UPDATE lane SET attempt = 1, unfinished = 1, run_id = md5('run' || id)::uuid, retry_at = now() + interval '1 day',
+    ready_at = now() + interval '1 day' WHERE id <= {_FAILING};
+UPDATE lane SET unfinished = 20000, last_seq = 20009, ready_at = now() WHERE id = {_LONG};
+UPDATE lane SET unfinished = 5000, last_seq = 5009, ready_at = now() + interval '1 hour' WHERE id = {_DELAYED};
+INSERT INTO history ({_FINISHED})
+    SELECT md5('h' || n)::uuid, 1 + n % {_JOBS}, n % 7, now(), now() - n * interval '1 minute', 0, 1, 'succeeded',
+        'manual', 'ok' FROM generate_series(1, 2 * {_JOBS}) n;
+INSERT INTO letter ({_FINISHED}, scope_id, depth)
+    SELECT md5('e' || n)::uuid, 1 + n % {_JOBS}, n, now(), now() - n * interval '1 minute', 0, 1, 'dead', 'manual',
+        'ok', 'default', 0 FROM generate_series(1, {_JOBS}) n;
+INSERT INTO outbox (lane, definition, at, kind) SELECT n, n, now(), 'JobSucceeded' FROM generate_series(1, 10000) n;
+INSERT INTO held_key SELECT 'trigger', n, 'key', gen_random_uuid(), now() + (n - 60) * interval '1 second'
+    FROM generate_series(1, 10000) n;
+INSERT INTO decision (lane, first_at, last_at, count, kind)
+    SELECT 1 + n % 100, now(), now(), 1, 'skipped' FROM generate_series(1, 20000) n;
+"""
+_COUNTED = """
+SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) AS read
+FROM pg_stat_xact_user_tables WHERE schemaname = $1
+"""
+
+
+class Reader:
+    """A backend whose every statement is looked at; what it read at most of each table, by operation."""
+
+    def __init__(self, backend: PostgresBackend, session: Connection) -> None:
+        self.backend = backend
+        self.session = session
+        self._turn = asyncio.Lock()
+        self._read: Counter[str] = Counter()
+        setattr(backend._connections, "fetch", self._fetch)  # noqa: B010
+
+    async def read(self, operation: Awaitable[Any]) -> Counter[str]:
+        """Rows of each table."""
+        self._read.clear()
+        await operation
+        return Counter(self._read)
+
+    async def _fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+        async with self._turn, self.session.transaction():
+            before = await self._count()
+            rows = await self.session.fetch(sql, *args)
+            self._read |= await self._count() - before
+        return rows
+
+    async def _count(self) -> Counter[str]:
+        counted = await self.session.fetch(_COUNTED, _SCHEMA)
+        return Counter({row["relname"]: row["read"] for row in counted})
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    """Filled once for all tests here."""
+    with psycopg.connect(postgres_url(), autocommit=True) as session:
+        session.execute(migrations.script(_SCHEMA).encode())
+        session.execute(f"SET search_path TO {_SCHEMA}".encode())
+        session.execute(_FILL.encode())
+        yield postgres_url()
+        session.execute(f"DROP SCHEMA {_SCHEMA} CASCADE".encode())
+
+
+@pytest.fixture
+async def reader(store: str) -> AsyncIterator[Reader]:
+    backend = PostgresBackend(store, schema=_SCHEMA)
+    await backend.open()
+    session = await asyncpg.connect(store)
+    yield Reader(backend, session)
+    await backend.close()
+    await session.close()
+
+
+def _job(number: int) -> JobKey:
+    return JobKey("default", f"job {number}")
+
+
+def _triggers(*numbers: int, **options: Any) -> list[Enqueue]:
+    return [Enqueue(_job(number), new_run_id(), Cause.MANUAL, 10**6, **options) for number in numbers]
+
+
+async def _work(reader: Reader) -> dict[str, Counter[str]]:
+    """A node's life: trigger, claim, renew, settle and claim, hand back."""
+    backend, read = reader.backend, reader.read
+    seen = {"trigger": await read(backend.enqueue(_triggers(*range(4_000, 4_000 + 2 * _BATCH))))}
+    seen["trigger, long queue"] = await read(backend.enqueue(_triggers(_LONG, _DELAYED)))
+    seen["trigger, later"] = await read(backend.enqueue(_triggers(_DELAYED, delay=timedelta(hours=1))))
+    seen["trigger, key"] = await read(
+        backend.enqueue(_triggers(7, idempotency_key=IdempotencyKey(str(uuid4()), timedelta(hours=1))))
+    )
+    held: list[Claim] = []
+
+    async def exchange() -> None:
+        _, claimed = await backend.settle([success(each) for each in held], request("node", _BATCH), keep=2)
+        assert claimed is not None
+        assert len(claimed.claims) == _BATCH
+        held[:] = claimed.claims
+
+    seen["claim"] = await read(exchange())
+    leases = [LeaseRef(each.key, each.run_id, each.token, LEASE) for each in held]
+    seen["renew"] = await read(
+        backend.renew(NodeInfo("node", frozenset({"ok"}), _BATCH, _BATCH, "host", 1, LEASE, datetime.now(UTC)), leases)
+    )
+    seen["settle and claim"] = await read(exchange())
+    leases = [LeaseRef(each.key, each.run_id, each.token, LEASE) for each in held]
+    seen["hand back"] = await read(backend.hand_back(leases))
+    seen["due"] = await read(backend.due(_BATCH))
+    seen["notify"] = await read(backend.notify([EventRef(Event("module", "type"), LEASE, 10, 16)]))
+    seen["relay"] = await read(backend.relay("node", limit=_BATCH))
+    seen["relay, some told"] = await read(
+        backend.relay("node", done=range(1, _BATCH), skip=[_job(1), _job(2)], limit=_BATCH)
+    )
+    return seen
+
+
+async def _look(reader: Reader) -> dict[str, Counter[str]]:
+    """What people ask for."""
+    backend, read = reader.backend, reader.read
+    letters = await backend.runs(RunQuery("default", dead_letters=True, limit=_BATCH))
+    seen = {"jobs": await read(backend.jobs(JobQuery("default", limit=_BATCH)))}
+    seen["jobs, next page"] = await read(backend.jobs(JobQuery("default", after="job 5", limit=_BATCH)))
+    seen["jobs of an owner"] = await read(backend.jobs(JobQuery("default", owner="somebody", limit=_BATCH)))
+    seen["standing"] = await read(backend.standing(_job(5)))
+    for number in (5, _LONG):
+        seen[f"history of {number}"] = await read(
+            backend.runs(RunQuery("default", job_id=f"job {number}", limit=_BATCH))
+        )
+    seen["letters"] = await read(backend.runs(RunQuery("default", dead_letters=True, limit=_BATCH)))
+    after = letters[-1].run_id
+    seen["letters, next page"] = await read(
+        backend.runs(RunQuery("default", dead_letters=True, after=after, limit=_BATCH))
+    )
+    seen["letters of a job"] = await read(backend.runs(RunQuery("default", job_id="job 9", dead_letters=True)))
+    seen["one run"] = await read(backend.runs(RunQuery("default", run_id=after)))
+    seen["decisions"] = await read(backend.decisions(_job(5)))
+    return seen
+
+
+async def _change(reader: Reader) -> dict[str, Counter[str]]:
+    """What people do, and what is done for them now and then."""
+    backend, read = reader.backend, reader.read
+    letters = await backend.runs(RunQuery("default", dead_letters=True, limit=_BATCH))
+    seen = {"discard": await read(backend.discard(letters[0].run_id, "default", uuid4()))}
+    (replay,) = _triggers(int(letters[1].job_id.removeprefix("job ")), replay_of=letters[1].run_id)
+    seen["replay"] = await read(backend.enqueue([replay]))
+    seen["cancel"] = await read(backend.cancel(replay.run_id, "default", "why", uuid4()))
+    for number in (5, _LONG, _DELAYED):
+        revision = (await backend.standing(_job(number))).revision
+        definition = JobDefinition(f"job {number}", "ok", Manual(), priority=revision)
+        seen[f"register {number}"] = await read(backend.register([Registration(definition, revision, uuid4())]))
+        seen[f"pause {number}"] = await read(backend.pause(PauseChange(_job(number), "why", revision + 1, None)))
+        seen[f"resume {number}"] = await read(backend.pause(PauseChange(_job(number), None, revision + 2, None)))
+    for what, prune in {
+        "nothing": Prune(100, timedelta(days=1000), limit=_BATCH),
+        "too many": Prune(1, timedelta(days=1000), limit=_BATCH),
+        "too old": Prune(100, timedelta(days=1), limit=_BATCH),
+        "letters": Prune(100, timedelta(days=1000), timedelta(days=1), limit=_BATCH),
+    }.items():
+        seen[f"prune, {what}"] = await read(backend.prune(prune))
+    return seen
+
+
+# Retention looks at a page of all lanes and of all decisions at a time: by their keys, but more than are in a batch.
+_PAGES = {"lane", "decision"}
+
+
+@pytest.mark.parametrize("is_analysed", [False, True], ids=["never analysed", "analysed"])
+async def test_no_statement_reads_a_table(reader: Reader, is_analysed: bool) -> None:
+    if is_analysed:
+        await reader.session.execute("ANALYZE")
+    seen = {**await _work(reader), **await _look(reader), **await _change(reader)}
+    too_much = {
+        (operation, table): rows
+        for operation, read in seen.items()
+        for table, rows in read.items()
+        if rows > _MOST and not (operation.startswith("prune") and table in _PAGES)
+    }
+    assert too_much == {}
+
+
+async def test_a_census_counts_and_joins_nothing(reader: Reader) -> None:
+    """The numbers of jobs, runs and letters have to be counted; handlers nobody has are found by their names."""
+    read = await reader.read(reader.backend.census())
+    assert read["definition"] < _MOST
+    assert read["lane"] < _MOST
+    assert read["job"] <= _JOBS + _MOST
