@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 import tempfile
 import time
@@ -42,16 +43,10 @@ def _stores(options: argparse.Namespace) -> list[str]:
     return [options.store] if options.store else ["sqlite", "postgres"]
 
 
-def _chosen(options: argparse.Namespace) -> list[tuple[Fault, str]]:
+def _chosen(options: argparse.Namespace, store: str) -> list[Fault]:
     everything = [fault.name for fault in FAULTS]
-    return [
-        (fault, store)
-        for store in _stores(options)
-        for fault in FAULTS
-        if fault.name in (QUICK[store] if options.quick and not options.only else everything)
-        and options.only in fault.name
-        and store in fault.stores
-    ]
+    names = QUICK[store] if options.quick and not options.only else everything
+    return [each for each in FAULTS if each.name in names and options.only in each.name and store in each.stores]
 
 
 def _line(result: Result) -> str:
@@ -62,45 +57,47 @@ def _line(result: Result) -> str:
 
 
 class Suite:
-    """All rows, once or until the time is over."""
+    """All rows, once or until the time is over; those of the two stores beside each other."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._seed = options.seed if options.seed is not None else Random().randrange(1_000_000)
-        self._seconds = options.seconds or (5.0 if options.quick else 10.0)
+        self._seconds = options.seconds or (5.0 if options.quick else 8.0)
+        self._end = time.monotonic() + 60 * (options.minutes or 0)
         self._server: PostgresServer | None = None
         self.results: list[Result] = []
 
     def run(self) -> int:
         print(f"seed {self._seed}\n{_COLUMNS}", flush=True)
-        end = time.monotonic() + 60 * (self._options.minutes or 0)
         with tempfile.TemporaryDirectory(prefix="rota-faults-") as scratch:
             try:
-                for number, (fault, store) in enumerate(self._rows(end)):
-                    self._play(fault, store, (self._options.keep or Path(scratch)) / f"{number:03}-{store}", number)
+                asyncio.run(self._all(self._options.keep or Path(scratch)))
             finally:
                 if self._server is not None:
                     self._server.stop()
         return self._verdict()
 
-    def _rows(self, end: float) -> Iterator[tuple[Fault, str]]:
+    async def _all(self, folder: Path) -> None:
+        await asyncio.gather(*[self._lane(store, folder) for store in _stores(self._options)])
+
+    async def _lane(self, store: str, folder: Path) -> None:
+        for number, fault in enumerate(self._rows(store)):
+            await self._play(fault, store, folder / f"{store}-{number:03}", Random(f"{self._seed}-{store}-{number}"))
+
+    def _rows(self, store: str) -> Iterator[Fault]:
         while True:
-            yield from _chosen(self._options)
-            if time.monotonic() >= end:
+            yield from _chosen(self._options, store)
+            if time.monotonic() >= self._end:
                 return
 
-    def _play(self, fault: Fault, store: str, folder: Path, number: int) -> None:
-        folder.mkdir(parents=True)
-        rng = Random(f"{self._seed}-{number}")
-        result = asyncio.run(play(fault, self._store(store, folder), folder, rng, self._seconds))
+    async def _play(self, fault: Fault, store: str, folder: Path, rng: Random) -> None:
+        await asyncio.to_thread(folder.mkdir, parents=True)
+        result = await play(fault, self._store(store, folder), folder, rng, self._seconds)
         self.results.append(result)
-        print(_line(result), flush=True)
-        for each in result.notes:
-            print(f"    note: {each}", flush=True)
-        for each in result.violations[:_SHOWN]:
-            print(f"    {each}", flush=True)
-        if len(result.violations) > _SHOWN:
-            print(f"    … and {len(result.violations) - _SHOWN} more", flush=True)
+        notes = [f"    note: {each}" for each in result.notes]
+        wrong = [f"    {each}" for each in result.violations]
+        more = [f"    … and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+        print("\n".join([_line(result), *notes, *wrong[:_SHOWN], *more]), flush=True)
 
     def _store(self, name: str, folder: Path) -> Store:
         if name == "sqlite":
@@ -121,6 +118,7 @@ class Suite:
 
 def main() -> int:
     options = _options()
+    logging.getLogger("rota").addHandler(logging.NullHandler())  # the client's; the nodes' logs are in the folder
     if options.broken:
         return prove(options.broken, options.seeds, _stores(options))
     return Suite(options).run()

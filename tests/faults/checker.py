@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.faults import checks_events, checks_runs, checks_schedule
+from tests.faults import checks_events, checks_resources, checks_runs, checks_schedule
 from tests.faults.evidence import Evidence
 
 Check = Callable[[Evidence], Iterable[str]]
@@ -28,10 +28,16 @@ CHECKS: dict[str, Check] = {
     "S16": checks_schedule.s16,
     "S17": checks_events.s17,
     "S18": checks_runs.s18,
+    "S19": checks_resources.s19,
     "S20": checks_schedule.s20,
 }
 
 
+# They compare instants of the store with each other or with the machine's: where its clock steps they say nothing.
+_NEEDS_A_STEADY_CLOCK = {"S4", "S6", "S8", "S9", "S11", "S13", "S14", "S16"}
+
+
 def violations(evidence: Evidence) -> list[str]:
     """What is wrong, each with the invariant it breaks."""
-    return [f"{name}: {each}" for name, check in CHECKS.items() for each in check(evidence)]
+    skipped = _NEEDS_A_STEADY_CLOCK if evidence.steps else set[str]()
+    return [f"{name}: {each}" for name, check in CHECKS.items() if name not in skipped for each in check(evidence)]

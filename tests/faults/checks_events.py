@@ -47,10 +47,15 @@ def _expected(run: JobRun) -> Iterator[tuple[str, int]]:
         is_last = attempt is run.attempts[-1]
         if attempt.outcome is AttemptOutcome.SUCCEEDED:
             yield _SUCCEEDED, attempt.number
-        elif attempt.outcome in _FAILURES and not (is_last and run.state is RunState.CANCELLED):
+        elif attempt.outcome in _FAILURES and not (is_last and _was_overruled(run)):
             yield _FAILED, attempt.number
         if is_last and run.state is RunState.DEAD:
             yield _DEAD, attempt.number
+
+
+def _was_overruled(run: JobRun) -> bool:
+    """Cancelled while it ran: nothing more is told. Cancelled while it waited for a retry: the failure was told."""
+    return run.state is RunState.CANCELLED and run.ended_at == run.attempts[-1].ended_at
 
 
 def _short(events: list[tuple[str, int]]) -> str:
@@ -92,6 +97,7 @@ def s17(evidence: Evidence) -> Iterator[str]:
 def _lost_payloads(evidence: Evidence) -> Iterator[str]:
     """What a letter keeps is what its replay is given."""
     labels = {body.run_id: body.label for body in evidence.bodies}
+    labels |= {call.run_id: call.label for call in evidence.calls if call.run_id is not None}
     for letter, replay in evidence.replays.items():
         run = evidence.by_id.get(replay)
         if run is None or run.replay_of != letter or run.cause is not Cause.REPLAY:

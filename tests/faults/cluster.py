@@ -43,7 +43,15 @@ class Cluster:
         self.url = url
         self.nodes: list[NodeProcess] = []
         self.journal = Journal(folder / "journal")
+        self.clock_file: Path | None = None
         self._broken = broken
+
+    def step_clock(self, seconds: float) -> None:
+        """The store's clock is off by so much from now on, for everybody."""
+        self.clock_file = self.folder / "clock"
+        fresh = self.clock_file.with_suffix(".new")
+        fresh.write_text(str(seconds))
+        fresh.replace(self.clock_file)
 
     async def start(
         self, *, point: str | None = None, nth: int = 1, skew: float = 0.0, url: str | None = None, wait: bool = True
@@ -51,6 +59,8 @@ class Cluster:
         command = [sys.executable, "-m", "tests.faults.node", str(self.folder), url or self.url, f"--skew={skew}"]
         if self._broken is not None:
             command.append(f"--broken={self._broken}")
+        if self.clock_file is not None:
+            command.append(f"--steps={self.clock_file}")
         armed = {} if point is None else {"ROTA_FAULT_POINT": point, "ROTA_FAULT_NTH": str(nth)}
         with (self.folder / "log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(

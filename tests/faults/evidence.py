@@ -89,6 +89,7 @@ class Evidence:
     stops: bool = False  # processes were stopped: bodies may overlap
     cuts: bool = False  # nodes could not reach the store: bodies in threads may overlap
     is_calm: bool = False  # nothing was held up, from the beginning on
+    steps: bool = False  # the store's clock did not go on evenly, nor with the machine's
     is_patient: bool = True  # liveness is judged
     sessions: list[Sessions] = field(factory=list)
     unfinished: list[str] = field(factory=list)  # what had not ended long after healing

@@ -56,11 +56,12 @@ def run(
 ) -> JobRun:
     values: dict[str, Any] = {
         "cause": Cause.MANUAL, "due": None, "event_id": None, "covers_from": None, "covers_to": None, "error": None,
+        "replay_of": None,
     }  # fmt: skip
     values |= more
     return JobRun(
         run_id(number), key.job_id, key.scope_id, "quick", RunState(state), values["cause"], values["due"],
-        values["event_id"], None, values["covers_from"], values["covers_to"], 0, at(queued),
+        values["event_id"], values["replay_of"], values["covers_from"], values["covers_to"], 0, at(queued),
         attempts[0].started_at if attempts else None, attempts[-1].ended_at if attempts else None, None, len(attempts),
         attempts, values["error"], None, None, None,
     )  # fmt: skip

@@ -32,6 +32,7 @@ from tests.faults.points import Points
 
 OTHER_SCOPE = "other"
 ORDERED = ("shop", "Ordered")
+DEADLY = "deadly"
 LONG = ("slow", "blocking")  # and tried again when their node is gone
 
 _MANY = RetryPolicy(max_attempts=30, backoff=(timedelta(milliseconds=200),), jitter=0.1)
@@ -66,6 +67,7 @@ def definitions() -> list[JobDefinition]:
         _manual("single", "slow", RetryPolicy.single_attempt()),
         _manual("slow", "slow"),
         _manual("blocking", "blocking"),
+        _manual(DEADLY, "deadly", RetryPolicy(max_attempts=3, backoff=(timedelta(milliseconds=200),))),
         _manual("late", "late", _TWO, timeout=timedelta(milliseconds=400)),
         JobDefinition("on-event", "quick", OnEvent(*ORDERED), retry=_MANY),
     ]
@@ -149,45 +151,60 @@ class Bodies:
 
     def registry(self) -> HandlerRegistry:
         handlers = HandlerRegistry()
-        bodies = self
+        self._add_steady(handlers)
+        self._add_failing(handlers)
+        self._add_ledger(handlers)
+        return handlers
 
+    def _add_steady(self, handlers: HandlerRegistry) -> None:
         @handlers.register("quick")
         async def quick(ctx: JobContext, payload: bytes) -> None:
-            with bodies.told(ctx, payload):
+            with self.told(ctx, payload):
                 await asyncio.sleep(0.03)
 
         @handlers.register("slow")
         async def slow(ctx: JobContext, payload: bytes) -> None:
-            with bodies.told(ctx, payload):
+            with self.told(ctx, payload):
                 await asyncio.sleep(SLOW)
 
         @handlers.register("blocking")
         def blocking(ctx: JobContext, payload: bytes) -> None:
-            with bodies.told(ctx, payload):
+            with self.told(ctx, payload):
                 time.sleep(BLOCKING)
 
         @handlers.register("late")
         async def late(ctx: JobContext, payload: bytes) -> None:
-            with bodies.told(ctx, payload):
+            with self.told(ctx, payload):
                 await asyncio.sleep(20)
 
+    def _add_failing(self, handlers: HandlerRegistry) -> None:
         @handlers.register("flaky")
         async def flaky(ctx: JobContext, payload: bytes) -> None:
-            with bodies.told(ctx, payload):
+            with self.told(ctx, payload):
                 if ctx.attempt < 3:
                     raise RuntimeError("not yet")
 
+        @handlers.register("once")
+        async def once(ctx: JobContext, payload: bytes) -> None:
+            with self.told(ctx, payload):
+                if ctx.attempt == 1:
+                    raise RuntimeError("not at once")
+
         @handlers.register("poison")
         async def poison(ctx: JobContext, payload: bytes) -> JobResult:
-            with bodies.told(ctx, payload):
+            with self.told(ctx, payload):
                 return FailedResult("poison")
 
+        @handlers.register("deadly")
+        async def deadly(ctx: JobContext, payload: bytes) -> None:
+            with self.told(ctx, payload):
+                self._points.die()
+
+    def _add_ledger(self, handlers: HandlerRegistry) -> None:
         @handlers.register("ledger")
         async def ledger(ctx: JobContext, payload: bytes) -> None:
-            with bodies.told(ctx, payload):
-                runs = bodies._ledger.fence(ctx.fencing_token)
+            with self.told(ctx, payload):
+                runs = self._ledger.fence(ctx.fencing_token)
                 await asyncio.sleep(0.05)
-                if not bodies._ledger.write(ctx.fencing_token, [*runs, str(ctx.run_id)]):
+                if not self._ledger.write(ctx.fencing_token, [*runs, str(ctx.run_id)]):
                     raise RuntimeError("the ledger refused an old token")
-
-        return handlers

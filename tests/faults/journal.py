@@ -20,7 +20,7 @@ from attrs import frozen
 class Entry:
     """One line."""
 
-    kind: str  # begin, end; dying, killed, leaving, left, health
+    kind: str  # begin, end; started, dying, killed, leaving, left; health, resources, refused
     pid: int
     at: float  # monotonic seconds of the machine
     wall: float

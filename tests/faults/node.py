@@ -6,20 +6,21 @@ import argparse
 import asyncio
 import logging
 import os
-import signal
+import resource
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-from rota import JobNotifyEventStore, Precision, Retention, Scheduler, SystemClock
+from rota import Clock, JobNotifyEventStore, Precision, Retention, Scheduler, SystemClock
 from rota.backend import Backend
 from tests.faults.broken import BROKEN, sabotage
 from tests.faults.event_store import FileEventStore
 from tests.faults.evidence import LEASE
 from tests.faults.jobs import Bodies, Ledger
 from tests.faults.journal import Journal
+from tests.faults.limits import listen_for_limits
 from tests.faults.points import Points, arm
 
 _DRAIN = timedelta(seconds=1)
@@ -37,30 +38,52 @@ class SkewedClock(SystemClock):
         return datetime.now(UTC) + self._skew
 
 
-def open_backend(url: str, *, broken: str | None = None, skew: timedelta = timedelta(0)) -> Backend:
+class SteppedClock(SystemClock):
+    """A store's clock that is set while everybody works; a file says by how much it is off."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=float(self._path.read_text()))
+
+
+def open_backend(
+    url: str, *, broken: str | None = None, skew: timedelta = timedelta(0), steps: Path | None = None
+) -> Backend:
     """The backend under test, or a deliberately broken one."""
-    backend = _sqlite(url, broken, skew) if url.startswith("sqlite:") else _postgres(url, broken, skew)
+    own = SkewedClock(skew)
+    clock = SteppedClock(steps) if steps is not None else own if broken == "node-clock" else None
+    backend = _sqlite(url, broken, clock) if url.startswith("sqlite:") else _postgres(url, broken, clock)
+    if clock is None:
+        backend.clock = own
     sabotage(backend, broken)
     return backend
 
 
-def _sqlite(url: str, broken: str | None, skew: timedelta) -> Backend:
+def _sqlite(url: str, broken: str | None, clock: Clock | None) -> Backend:
     from rota_backends.sqlite import SqliteBackend
     from tests.faults.broken_sqlite import CLASSES
 
-    clock = SkewedClock(skew) if broken == "node-clock" else None
     return CLASSES.get(broken or "", SqliteBackend)(url.partition(":")[2], precision=Precision.SECOND, clock=clock)
 
 
-def _postgres(url: str, broken: str | None, skew: timedelta) -> Backend:
+def _postgres(url: str, broken: str | None, clock: Clock | None) -> Backend:
     from rota_backends.postgres import PostgresBackend
     from tests.faults.broken_postgres import CLASSES
 
-    clock = SkewedClock(skew)
-    store_clock = clock if broken == "node-clock" else None
-    backend = CLASSES.get(broken or "", PostgresBackend)(url, precision=Precision.SECOND, clock=store_clock)
-    backend.clock = clock
-    return backend
+    return CLASSES.get(broken or "", PostgresBackend)(url, precision=Precision.SECOND, clock=clock)
+
+
+def _resources() -> dict[str, int]:
+    me = Path("/proc/self")
+    pages = int((me / "statm").read_text().split()[1]) if me.exists() else 0  # only Linux tells
+    return {
+        "files": len(list((me / "fd").iterdir())) if me.exists() else 0,
+        "threads": threading.active_count(),
+        "tasks": len(asyncio.all_tasks()),
+        "kilobytes": pages * resource.getpagesize() // 1024,
+    }
 
 
 async def _report_health(scheduler: Scheduler, journal: Journal) -> None:
@@ -69,21 +92,10 @@ async def _report_health(scheduler: Scheduler, journal: Journal) -> None:
         asked = time.monotonic()
         report = await scheduler.health()
         journal.say("health", status=report.status.value, asked=asked)
+        journal.say("resources", **_resources())
         if os.getppid() != parent:
             os._exit(3)  # the driver is gone: nobody would ever end this node
         await asyncio.sleep(0.5)
-
-
-def _listen_for_a_full_disk(backend: Backend) -> None:
-    """SIGUSR1: no page more; SIGUSR2: room again. SQLite keeps this limit per connection."""
-    store: Any = backend
-
-    def limit(pages: str) -> None:
-        store._store.read(lambda session: session.db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
-
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, limit, "1")  # SQLite takes it as: as many as there are
-    loop.add_signal_handler(signal.SIGUSR2, limit, "1073741823")
 
 
 async def run(folder: Path, backend: Backend) -> None:
@@ -99,7 +111,7 @@ async def run(folder: Path, backend: Backend) -> None:
     async with scheduler:
         node_id = scheduler.node_id
         if backend.name == "sqlite":
-            _listen_for_a_full_disk(backend)
+            listen_for_limits(backend)
         journal.say("started", node=node_id)
         health = asyncio.create_task(_report_health(scheduler, journal))
         await scheduler.run_forever()
@@ -113,10 +125,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("url")
     parser.add_argument("--skew", type=float, default=0.0)
+    parser.add_argument("--steps", type=Path, default=None)
     parser.add_argument("--broken", choices=sorted(BROKEN), default=None)
     options = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(process)d %(name)s %(message)s", level=logging.INFO)
-    backend = open_backend(options.url, broken=options.broken, skew=timedelta(seconds=options.skew))
+    skew = timedelta(seconds=options.skew)
+    backend = open_backend(options.url, broken=options.broken, skew=skew, steps=options.steps)
     asyncio.run(run(options.folder, backend))
 
 

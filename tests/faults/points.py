@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from rota.backend import Backend, Claimed
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.thread import StoreThread
 from tests.faults.journal import Journal
@@ -50,7 +51,7 @@ class Points:
     """At most one is armed in a process."""
 
     def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+        self.journal = journal
         self._armed = os.environ.get("ROTA_FAULT_POINT", "")
         self._left = int(os.environ.get("ROTA_FAULT_NTH", "1"))
 
@@ -69,7 +70,7 @@ class Points:
             self.die()
 
     def die(self) -> None:
-        self._journal.say("dying", point=self._armed)
+        self.journal.say("dying", point=self._armed)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -82,17 +83,24 @@ def arm(backend: Backend, points: Points) -> None:
 
 
 def _around(call: str, original: Callable[..., Any], points: Points, is_remote: bool) -> Callable[..., Any]:
+    async def call_it(*args: Any, **options: Any) -> Any:
+        try:
+            return await original(*args, **options)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            points.journal.say("refused", call=call, error=f"{type(error).__name__}: {error}")
+            raise
+
     async def wrapped(*args: Any, **options: Any) -> Any:
         about = _about(call, args, options)
         points.reach(call, "before", about)
         if is_remote and points.is_armed(call, "inside"):
-            under_way = asyncio.ensure_future(original(*args, **options))
+            under_way = asyncio.ensure_future(call_it(*args, **options))
             await asyncio.sleep(random.uniform(0, 0.004))
             points.reach(call, "inside", {*about, "work"})
             answer = await under_way
         else:
             _under_way.set((call, about))
-            answer = await original(*args, **options)
+            answer = await call_it(*args, **options)
         points.reach(call, "after", about)
         points.reach("claim", "after", _brought(answer))
         return answer

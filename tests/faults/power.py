@@ -24,6 +24,7 @@ from tests.servers import PostgresServer
 SOUND = "sound"
 _SECONDS = 5.0
 _ENOUGH = 0.95  # of the seeds
+_SHOWN = 4  # violations of a sound backend
 # The fault under which a rule's absence shows; the others would show it too, later.
 FEARS = {
     "unfenced": "SIGSTOP past the lease",
@@ -53,7 +54,7 @@ class Trial:
             store: Store = SqliteStore(folder) if server is None else PostgresStore(server)
             broken = None if self.broken == SOUND else self.broken
             row = play(self.fault, store, folder, Random(self.seed), _SECONDS, broken=broken, is_patient=False)
-            return [each.partition(":")[0] for each in (await row).violations]
+            return list((await row).violations)
 
 
 def _fault(name: str) -> Fault:
@@ -91,10 +92,18 @@ class Power:
         trials = _trials(broken, store, self._seeds)
         found = await asyncio.gather(*[self._one(trial, server) for trial in trials])
         caught = sum(bool(each) for each in found)
-        by = " ".join(sorted({each for names in found for each in names}, key=lambda name: int(name[1:])))
+        invariants = {each.partition(":")[0] for violations in found for each in violations}
+        by = " ".join(sorted(invariants, key=lambda name: int(name[1:])))
         under = "each of these" if broken == SOUND else FEARS[broken]
         print(f"{broken:22}{store:10}{under:36}{caught:>4} of {self._seeds:<2}   {by}", flush=True)
+        if broken == SOUND:
+            self._accused(trials, found)
         self._failed += caught > 0 if broken == SOUND else caught < self._seeds * _ENOUGH
+
+    def _accused(self, trials: Sequence[Trial], found: Sequence[Sequence[str]]) -> None:
+        for trial, violations in zip(trials, found, strict=True):
+            for each in violations[:_SHOWN]:
+                print(f"    {trial.fault.name}, seed {trial.seed}: {each}", flush=True)
 
     async def _one(self, trial: Trial, server: PostgresServer | None) -> list[str]:
         async with self._slots:

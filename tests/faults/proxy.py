@@ -50,6 +50,17 @@ class Proxy:
             line.cut()
         return len(lines)
 
+    def deafen(self) -> int:
+        """From now on nothing passes on connections that listen, and nobody is told; how many there were."""
+        listening = [line for line in self._lines if line.listens]
+        for line in listening:
+            line.is_deaf = True
+        return len(listening)
+
+    @property
+    def listening(self) -> int:
+        return sum(line.listens and not line.is_deaf for line in self._lines)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
@@ -75,6 +86,8 @@ class _Line:
         self._near = near
         self._far = far
         self._asked = False  # something was sent since the last answer
+        self.listens = False
+        self.is_deaf = False
 
     def cut(self) -> None:
         self._near.transport.abort()
@@ -86,6 +99,9 @@ class _Line:
     async def there(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65536):
             await self._passes()
+            self.listens = self.listens or b"LISTEN" in data
+            if self.is_deaf:
+                continue
             self._asked = self._proxy.mode is Mode.SWALLOW
             self._far.write(data)
             await self._far.drain()
@@ -94,6 +110,8 @@ class _Line:
     async def back(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(65536):
             await self._passes()
+            if self.is_deaf:
+                continue
             if self._proxy.mode is Mode.SWALLOW and self._asked:
                 self._proxy.swallowed += 1
                 self.cut()  # the statement was carried out: nobody will ever know

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from enum import Enum
 from pathlib import Path
 from random import Random
 
@@ -47,13 +48,35 @@ class Scene:
         """Not every variant of a fault has its turn in a quick run."""
         return self.seconds < SHORT
 
-    async def until_end(self, inject: Callable[[], Awaitable[None]], *, rest: tuple[float, float]) -> None:
+    @property
+    def unhealthy_after(self) -> float:
+        """How long the store is away once in a row: nobody may call himself healthy then (OPS-1)."""
+        return 1.0 if self.is_short else 7.0
+
+    @asynccontextmanager
+    async def outage(self) -> AsyncGenerator[None]:
+        """Meanwhile nobody can write."""
+        began = time.monotonic()
+        yield
+        self.evidence.outages.append((began, time.monotonic()))
+
+    async def until_end(
+        self, inject: Callable[[], Awaitable[None]], *, rest: tuple[float, float], at_least: int = 1
+    ) -> None:
         """Inject again and again while the row lasts; the first one comes at once."""
         end = time.monotonic() + self.seconds
-        while time.monotonic() < end or not self.injected:
+        while time.monotonic() < end or self.injected < (1 if self.is_short else at_least):
             await asyncio.sleep(self.rng.uniform(*rest))
             await inject()
             self.injected += 1
+
+
+class Effect(Enum):
+    """How it is seen that a fault really hit somebody."""
+
+    NONE = "counted where it is injected"
+    LOST = "an attempt was lost"
+    REFUSED = "a call of a node failed"
 
 
 @frozen
@@ -68,6 +91,9 @@ class Fault:
     stops: bool = False  # processes are stopped: bodies may overlap, outcomes may not (RUN-1)
     cuts: bool = False  # nodes cannot reach the store: only bodies that cannot be cancelled may overlap
     is_calm: bool = False  # no work is held up: what is due starts at once, all the time
+    steps: bool = False  # the store's clock does not go on evenly
+    effect: Effect = Effect.NONE
+    check: Callable[[Evidence], Iterable[str]] = lambda evidence: ()
 
 
 @frozen
@@ -101,11 +127,15 @@ async def play(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.stop)
         cluster = Cluster(folder, store.node_url, broken=broken)
+        if fault.steps:
+            cluster.step_clock(0.0)
         stack.push_async_callback(cluster.end)
-        evidence = Evidence(stops=fault.stops, cuts=fault.cuts, is_calm=fault.is_calm, is_patient=is_patient)
+        evidence = Evidence(
+            stops=fault.stops, cuts=fault.cuts, is_calm=fault.is_calm, steps=fault.steps, is_patient=is_patient
+        )
         events = FileEventStore(folder / "events")
         await asyncio.gather(*[cluster.start(skew=skew) for skew in fault.skews or (0.0,) * fault.nodes])
-        backend = open_backend(store.node_url)
+        backend = open_backend(store.node_url, steps=cluster.clock_file)
         client = await stack.enter_async_context(Scheduler(backend, HandlerRegistry(), concurrency=0, retention=KEEP))
         workload = Workload(client, backend, events, evidence, rng)
         await workload.declare()
@@ -165,14 +195,23 @@ def _tracebacks(log: Path) -> list[str]:
 
 def _result(fault: Fault, store: Store, scene: Scene, recovery: float, wrong: list[str]) -> Result:
     evidence = scene.evidence
-    if not scene.injected:
-        wrong = ["S0: no fault was injected, the row proves nothing", *wrong]
+    wrong = [*_unfelt(fault, scene), *wrong, *fault.check(evidence)]
     lost = sum(each.startswith(("S1:", "S2:", "S9:", "S10:", "S17:")) for each in wrong)
     doubled = sum(each.startswith(("S3:", "S4:", "S5:", "S6:", "S7:", "S8:", "S12:")) for each in wrong)
     return Result(
         fault.name, store.name, scene.injected, len(evidence.by_id), lost, doubled, _refused(evidence), recovery,
         tuple(wrong), tuple(scene.notes),
     )  # fmt: skip
+
+
+def _unfelt(fault: Fault, scene: Scene) -> Iterator[str]:
+    evidence = scene.evidence
+    if not scene.injected:
+        yield "S0: no fault was injected, the row proves nothing"
+    lost = any(each.outcome is AttemptOutcome.LOST for _, run in evidence.all_runs() for each in run.attempts)
+    refused = any(entry.kind == "refused" for entry in evidence.journal)
+    if (fault.effect is Effect.LOST and not lost) or (fault.effect is Effect.REFUSED and not refused):
+        yield f"S0: the fault hit nobody, the row proves nothing ({fault.effect.value})"
 
 
 def _refused(evidence: Evidence) -> int:

@@ -22,8 +22,10 @@ _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'rota' AND tablena
 _FUNCTION = """CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
     DECLARE code text; BEGIN
         SELECT sqlstate INTO code FROM public.refusal WHERE random() < chance;
-        IF code IS NOT NULL THEN RAISE EXCEPTION 'refused by the suite' USING ERRCODE = code; END IF;
-        RETURN NULL; END $$"""
+        IF code IS NULL THEN RETURN NULL; END IF;
+        PERFORM nextval('public.refused');
+        RAISE EXCEPTION 'refused by the suite' USING ERRCODE = code;
+        END $$"""
 _TRIGGER = """CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON rota."{}"
     FOR EACH STATEMENT EXECUTE FUNCTION public.refuse()"""
 
@@ -76,6 +78,7 @@ class PostgresStore:
         PostgresStore._count += 1
         self.server = server
         self.proxy = Proxy(server.port)
+        self.side = Proxy(server.port)  # the way of a single node
         self.database = f"faults_{PostgresStore._count}"
         self.url = self._at(server.port)
         self.node_url = self.url
@@ -89,7 +92,12 @@ class PostgresStore:
         if broken is not None:
             await break_schema(self.url, broken)
         await self.proxy.start()
+        await self.side.start()
         self.node_url = self._at(self.proxy.port)
+
+    @property
+    def side_url(self) -> str:
+        return self._at(self.side.port)
 
     async def _run(self, url: str, sql: str) -> list[Any]:
         connection = await asyncpg.connect(url, timeout=10)
@@ -117,11 +125,42 @@ class PostgresStore:
         """From now on writes are refused with this code, with this chance: a full disk, a serialisation failure."""
         if not self._can_refuse:
             await self._run(self.url, "CREATE TABLE public.refusal AS SELECT ''::text AS sqlstate, 0::float8 AS chance")
+            await self._run(self.url, "CREATE SEQUENCE public.refused MINVALUE 0 START 0")
             await self._run(self.url, _FUNCTION)
             for (table,) in await self._run(self.url, _TABLES):
                 await self._run(self.url, _TRIGGER.format(table))
             self._can_refuse = True
         await self._run(self.url, f"UPDATE public.refusal SET sqlstate = '{sqlstate}', chance = {chance}")
+
+    async def refused(self) -> int:
+        """How many statements: a sequence does not roll back with them."""
+        rows = await self._run(self.url, "SELECT last_value FROM public.refused")
+        return int(rows[0][0])
+
+    async def deadlocks(self) -> int:
+        """How many the server has found."""
+        rows = await self._run(self.url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        return int(rows[0][0])
+
+    async def lock_backwards(self, pause: float) -> None:
+        """Lock the lanes one by one, the last first, in one transaction."""
+        connection = await asyncpg.connect(self.url, timeout=10)
+        try:
+            lanes = await connection.fetch("SELECT id FROM rota.lane ORDER BY id DESC LIMIT 20")
+            async with connection.transaction():
+                for (lane,) in lanes:
+                    await connection.execute("SELECT FROM rota.lane WHERE id = $1 FOR UPDATE", lane)
+                    await asyncio.sleep(pause)
+        except asyncpg.DeadlockDetectedError:
+            return  # one of the two has to give way
+        finally:
+            await connection.close()
+
+    async def make_read_only(self, is_read_only: bool) -> None:
+        """As a standby is, for everybody and at once."""
+        value = "on" if is_read_only else "off"
+        await self._run(self.server.url, f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        await self._run(self.server.url, "SELECT pg_reload_conf()")
 
     async def strange(self) -> list[str]:
         """Nothing: its sessions are watched all the time."""
@@ -129,6 +168,7 @@ class PostgresStore:
 
     async def stop(self) -> None:
         await self.proxy.stop()
+        await self.side.stop()
         await self._run(self.server.url, f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
+from attrs import evolve
 
 from rota import Cause, Cron, JobDefinition, JobRun, Manual, Precision
 from rota.backend import JobKey
 from rota.run import Decision, DecisionKind
 from tests.faults.checker import CHECKS, violations
-from tests.faults.evidence import Evidence, Validity
+from tests.faults.evidence import Evidence, Sessions, Validity
 from tests.faults.histories import (
     KEY,
     PLAIN,
@@ -55,6 +57,21 @@ def _all_ticks() -> list[JobRun]:
 def _moved() -> Evidence:
     slower = JobDefinition("ticks", "quick", Cron("*/5 * * * * *"), precision=Precision.SECOND)
     return good(validities=[Validity(TICKING, START, at(3)), Validity(slower, at(3), at(8))])
+
+
+def _leaking(name: str, by: int = 50) -> Evidence:
+    before = {"files": 10, "threads": 3, "tasks": 10, "kilobytes": 30_000}
+    after = before | {name: before[name] + by}
+    return good(journal=[said("resources", 1, **before), said("resources", 9, **after)])
+
+
+_LETTER = run_id(3)
+
+
+def _replayed(*, replay_of: UUID | None = _LETTER, label: str = "call-3") -> Evidence:
+    again = run(4, attempt(1, 8, 9, token=10), key=_POISON, cause=Cause.REPLAY, replay_of=replay_of)
+    lines = [*body(3, 6, 6.9, token=9, key=_POISON, how="failed"), *body(4, 8, 8.9, token=10, key=_POISON, label=label)]
+    return _of("poison", _DEAD, again, letters=[_LETTER], journal=lines, replays={_LETTER: run_id(4)})
 
 
 _FIRST = run(1, attempt(1, 1, 2, "failed", token=1), attempt(2, 3, 4, token=2))
@@ -100,6 +117,22 @@ BAD: list[tuple[str, str, Bad]] = [
     ("S7", "a body that counts nowhere", lambda: good(journal=[*good().journal, *body(2, 4.1, 4.2, token=8)])),
     ("S8", "tokens go back", lambda: _runs(_FIRST, run(2, attempt(1, 4.5, 5, token=1)))),
     ("S8", "completed with an old token", lambda: good(journal=[*good().journal, *body(1, 3.95, 4.1, token=5)])),
+    ("S9", "a trigger was not answered", lambda: good(unanswered=["call-1 of plain"])),
+    (
+        "S9",
+        "an attempt that waits too long after healing",
+        lambda: _runs(run(1, attempt(1, 10, 11, token=1)), healed_at=START),
+    ),
+    (
+        "S9",
+        "an attempt that takes too long after healing",
+        lambda: _runs(run(1, attempt(1, 1, 11, token=1)), healed_at=START),
+    ),
+    (
+        "S9",
+        "a retry that waits too long after healing",
+        lambda: _runs(run(1, attempt(1, 1, 2, "failed", token=1), attempt(2, 13, 14, token=2)), healed_at=START),
+    ),
     ("S9", "a run did not end", lambda: good(unfinished=["plain"])),
     ("S9", "the schedule stands still", lambda: _ticks(*_all_ticks()[:2])),
     (
@@ -137,6 +170,16 @@ BAD: list[tuple[str, str, Bad]] = [
     ),
     (
         "S13",
+        "a retry that comes late though nothing is wrong",
+        lambda: _runs(run(1, attempt(1, 1, 2, "failed", token=1), attempt(2, 6, 7, token=2)), is_calm=True),
+    ),
+    (
+        "S13",
+        "a retry that comes late after healing",
+        lambda: _runs(run(1, attempt(1, 5, 6, "failed", token=1), attempt(2, 10, 11, token=2)), healed_at=START),
+    ),
+    (
+        "S13",
         "a tick before its time",
         lambda: _ticks(run(20, attempt(1, 1, 2), key=TICKS, cause=Cause.CRON, due=at(3))),
     ),
@@ -157,8 +200,19 @@ BAD: list[tuple[str, str, Bad]] = [
         "a letter without its error",
         lambda: _of("poison", run(3, state="dead"), letters=[run_id(3)], events=[*good().events, *_DEATH]),
     ),
+    ("S17", "a replay that is no replay", lambda: _replayed(replay_of=None)),
+    ("S17", "a replay with another payload", lambda: _replayed(label="call-9")),
     ("S18", "the ledger lost a write", lambda: _of("ledger", run(5, attempt(1, 6, 7)))),
     ("S18", "the ledger has another's", lambda: _of("ledger", run(5, attempt(1, 6, 7)), ledger=[str(run_id(6))])),
+    ("S19", "more connections than allowed", lambda: good(sessions=[Sessions(t, 9, 5) for t in (1, 3, 5)])),
+    ("S19", "a transaction left open", lambda: good(sessions=[Sessions(1, 2, 5, idle=1)])),
+    *[("S19", f"more and more {name}", lambda name=name: _leaking(name)) for name in ("files", "threads", "tasks")],
+    ("S19", "memory grows", lambda: _leaking("kilobytes", 30_000)),
+    (
+        "S19",
+        "a call fails without a fault",
+        lambda: good(journal=[said("refused", 1, call="claim", error="timeout")], is_calm=True),
+    ),
     (
         "S20",
         "healthy while the store was away",
@@ -199,6 +253,34 @@ def test_a_lost_lease_excuses_an_overlap_of_bodies() -> None:
     lines = [*body(1, 1, 3.5, token=1), *body(1, 3.1, 3.9, token=2)]
     assert list(CHECKS["S5"](_runs(runs, journal=lines, stops=True))) == []
     assert list(CHECKS["S5"](_runs(runs, journal=lines))) != []
+
+
+def test_being_cut_off_excuses_only_bodies_that_cannot_be_cancelled() -> None:
+    for job_id, is_excused in (("plain", False), ("blocking", True)):
+        key = JobKey("default", job_id)
+        runs = run(1, attempt(1, 1, 3, "lost", token=1), attempt(2, 3, 4, token=2), key=key)
+        lines = [*body(1, 1, 3.5, token=1, key=key), *body(1, 3.1, 3.9, token=2, key=key)]
+        evidence = good(runs={key: [runs]}, journal=lines, cuts=True)
+        assert (list(CHECKS["S5"](evidence)) == []) is is_excused
+
+
+def test_a_run_cancelled_while_it_waited_for_a_retry_was_told_of_its_failure() -> None:
+    failed = attempt(1, 1, 2, "failed", token=1)
+    told = [registered(), event("JobTriggered", 1), event("JobFailed", 1)]
+    waiting = evolve(run(1, failed, state="cancelled"), ended_at=at(2.5))
+    assert list(CHECKS["S10"](good(runs={KEY: [waiting]}, events=told))) == []
+    assert list(CHECKS["S10"](good(runs={KEY: [run(1, failed, state="cancelled")]}, events=told))) != []
+
+
+def test_a_replay_with_the_payload_of_its_letter_is_no_violation() -> None:
+    assert [each for each in CHECKS["S17"](_replayed()) if "replay" in each] == []
+
+
+def test_where_the_clock_steps_instants_are_not_compared() -> None:
+    evidence = _runs(_FIRST, run(2, attempt(1, 3.5, 5, token=3)))
+    assert any(each.startswith("S4") for each in violations(evidence))
+    evidence.steps = True
+    assert not any(each.startswith("S4") for each in violations(evidence))
 
 
 def test_what_dies_with_its_process_overlaps_nothing() -> None:
