@@ -80,11 +80,14 @@ class World:
     async def look(self, scope_id: str, job_ids: tuple[str, ...]) -> Seen:
         """Whichever node is asked, it is the same."""
         one, two = self.nodes[0], self.nodes[-1]
+        schedules, letters, statuses, histories = await asyncio.gather(
+            one.list_schedules(scope_id),
+            one.dead_letters(scope_id, limit=1000),
+            asyncio.gather(*(two.status(job_id, scope_id=scope_id) for job_id in job_ids)),
+            asyncio.gather(*(two.get_run_history(job_id, scope_id=scope_id, limit=1000) for job_id in job_ids)),
+        )
         return Seen(
-            await one.list_schedules(scope_id),
-            {job_id: await two.status(job_id, scope_id=scope_id) for job_id in job_ids},
-            {job_id: await two.get_run_history(job_id, scope_id=scope_id, limit=1000) for job_id in job_ids},
-            await one.dead_letters(scope_id, limit=1000),
+            schedules, dict(zip(job_ids, statuses, strict=True)), dict(zip(job_ids, histories, strict=True)), letters
         )
 
     async def told(self, job_id: str, count: int, scope_id: str) -> list[str]:

@@ -44,7 +44,7 @@ class ProcessEndClauses:
             doomed, heir = await there.started(_ON_TIME, _ON_TIME)
             client, run_id = await _begun(there, doomed, "hold", _LEASE)
             await doomed.kill()
-            await heir.open(lease=_LEASE)
+            await heir.open()
             await there.begins(2, within=_TAKEN_OVER)
             await heir.release()
             run = await there.ended(client, run_id)
@@ -58,7 +58,7 @@ class ProcessEndClauses:
         async with scene.elsewhere() as there:
             zombie, heir = await there.started(_ON_TIME, _ON_TIME)
             client, run_id = await _begun(there, zombie, "doze", _LEASE)
-            await heir.open(lease=_LEASE)
+            await heir.open()
             await there.begins(2, within=_TAKEN_OVER)
             zombie.signal(signal.SIGCONT)
             await zombie.leave()  # and so it has said what it had to say
@@ -116,7 +116,7 @@ class WrongClockClauses:
             doomed, slow = await there.started(_ON_TIME, -_TEN_MINUTES)
             client, run_id = await _begun(there, doomed, "hold", _LEASE)
             await doomed.kill()
-            await slow.open(lease=_LEASE)
+            await slow.open()
             await there.begins(2, within=_TAKEN_OVER)
             await slow.release()
             run = await there.ended(client, run_id)
