@@ -81,6 +81,7 @@ def test_a_node_runs_what_another_process_triggers_and_drains_on_sigterm(folder:
     assert process.returncode == 0, output
     assert (folder / "finished").exists()
     assert asyncio.run(states("slow")) == [RunState.SUCCEEDED]
+    assert "is at work on sqlite:rota.db" in output
     assert "gone" in output
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,13 @@ def test_an_example_without_its_server_says_what_to_do(
     assert done.returncode == 1
     assert advice in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_every_example_is_on_the_list() -> None:
+    listed = (ROOT / "docs" / "index.md").read_text()
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(
+        re.findall(r"\(\.\./examples/(\w+)\.py\)", listed)
+    )
 
 
 def test_the_hello_of_the_readme_is_the_example() -> None:

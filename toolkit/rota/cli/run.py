@@ -51,22 +51,23 @@ def run_command(
         level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     handlers, jobs = load_handlers(app), load_jobs(app, jobs_name)
+    url = backend_url(url)
     scheduler = Scheduler(
-        open_backend(backend_url(url)),
+        open_backend(url),
         handlers,
         queues=_parsed(queues),
         concurrency=concurrency,
         drain_timeout=timedelta(seconds=drain_timeout),
     )
-    asyncio.run(_work(scheduler, jobs))
+    asyncio.run(_work(scheduler, jobs, url if url.startswith("sqlite:") else url.partition(":")[0]))  # no password
 
 
-async def _work(scheduler: Scheduler, jobs: list[JobDefinition]) -> None:
+async def _work(scheduler: Scheduler, jobs: list[JobDefinition], where: str) -> None:
     async with scheduler:
         for job in jobs:
             outcome = await scheduler.schedule(job)
             click.echo(f"{job.job_id}: {outcome.value}")
-        click.echo(f"{scheduler.node_id} is at work; Ctrl-C drains, twice ends")
+        click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, twice ends")
         await scheduler.run_forever()
         click.echo("draining; once more to end now")
     click.echo("gone")

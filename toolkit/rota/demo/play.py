@@ -7,16 +7,19 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from os.path import relpath
 from pathlib import Path
 from time import monotonic
 from typing import Protocol, Self
 
 from rota import Event, RunState
+from rota.demo import jobs
 from rota.demo.look import Moment, Reader, look
 from rota.demo.plain import PlainView
 from rota.demo.story import LENGTH, START, Stage
 
 _FRAMES_PER_SECOND = 8
+_JOBS = relpath(jobs.__file__)
 _FEWEST_FRAMES = 52  # half a minute of the story each
 
 
@@ -82,5 +85,5 @@ async def _summary(stage: Stage) -> list[str]:
         "",
         f"{LENGTH} of virtual time: {succeeded} runs succeeded, {dead} became a dead letter and was replayed.",
         f"Occurrences that made no run, each on record: {', '.join(f'{n} {kind}' for kind, n in without.items())}.",
-        "The jobs are ordinary ones: rota/demo/jobs.py. Next: docs/tutorial.md",
+        f"The jobs are ordinary ones: {_JOBS}. Next: docs/tutorial.md",
     ]
