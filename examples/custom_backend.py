@@ -15,7 +15,7 @@ import json
 import re
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -28,7 +28,6 @@ from rota import (
     JobContext,
     Manual,
     OutcomeUnknown,
-    Precision,
     RunState,
     Scheduler,
     StoreUnavailable,
@@ -38,6 +37,9 @@ from rota.backend.cas import CasBackend, CasStore, Put, Versioned
 URL = "http://127.0.0.1:2379"
 TIMEOUT = 5.0  # seconds, of one exchange
 
+MOST_READS = 128  # etcd's limit for one transaction
+
+Range = Mapping[str, str | int]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -105,20 +107,24 @@ class EtcdStore(CasStore):
     def __init__(self, url: str = URL, *, prefix: str = "rota/") -> None:
         self._wire = Wire(url)
         self._prefix = prefix
+        self._together: list[Range] = []  # what the next request is going to read
+        self._reading: asyncio.Task[list[list[Versioned]]] | None = None
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
+        await asyncio.gather(*self._under_way, return_exceptions=True)
         self._wire.close()
 
     # --- the primitives ---
 
     async def get(self, keys: Sequence[str]) -> dict[str, Versioned]:
-        answer = await self._ask("kv/txn", {"success": [{"request_range": {"key": self._coded(key)}} for key in keys]})
-        found = [kv for each in answer["responses"] for kv in each["response_range"].get("kvs", ())]
-        return {each.key: each for each in map(self._versioned, found)}
+        found = await self._read(*({"key": self._coded(key)} for key in keys))
+        return {each.key: each for answer in found for each in answer}
 
     async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
-        first = self._range(prefix) if after < prefix else {**self._range(prefix), "key": self._coded(after + "\0")}
-        return [self._versioned(kv) for kv in (await self._ask("kv/range", first | {"limit": limit})).get("kvs", ())]
+        start = {} if after < prefix else {"key": self._coded(after + "\0")}
+        (found,) = await self._read({**self._range(prefix), **start, "limit": limit})
+        return found
 
     async def commit(self, puts: Sequence[Put]) -> bool:
         compare = [
@@ -145,6 +151,25 @@ class EtcdStore(CasStore):
 
     # --- on the wire ---
 
+    async def _read(self, *ranges: Range) -> list[list[Versioned]]:
+        """Reads that come at once are asked at once: whatever a node looks at in its turn is one exchange, not five."""
+        if self._reading is None or len(self._together) + len(ranges) > MOST_READS:
+            self._together = []
+            self._reading = asyncio.create_task(self._read_all(self._together))
+            self._under_way.add(self._reading)
+            self._reading.add_done_callback(self._under_way.discard)
+        together, reading = self._together, self._reading
+        first = len(together)
+        together += ranges
+        return (await asyncio.shield(reading))[first : first + len(ranges)]
+
+    async def _read_all(self, ranges: list[Range]) -> list[list[Versioned]]:
+        if ranges is self._together:
+            self._reading = None  # whoever comes from now on is too late for this one
+        answer = await self._ask("kv/txn", {"success": [{"request_range": each} for each in ranges]})
+        found = [each["response_range"].get("kvs", ()) for each in answer["responses"]]
+        return [[self._versioned(kv) for kv in each] for each in found]
+
     async def _ask(self, path: str, body: Any, lost: type[Exception] = StoreUnavailable) -> Any:
         """Whoever only reads may read again; of a write whose answer is lost nothing is known (OPS-2)."""
         try:
@@ -161,7 +186,7 @@ class EtcdStore(CasStore):
         key = b64decode(kv["key"]).decode().removeprefix(self._prefix)
         return Versioned(key, int(kv["mod_revision"]), b64decode(kv.get("value", "")))
 
-    def _range(self, prefix: str) -> dict[str, str]:
+    def _range(self, prefix: str) -> Range:
         """From the first key with that prefix to the first one after the last: a prefix ends with a slash."""
         return {"key": self._coded(prefix), "range_end": self._coded(prefix, after=1)}
 
@@ -175,15 +200,8 @@ class EtcdBackend(CasBackend):
 
     name = "etcd"
 
-    def __init__(
-        self,
-        url: str = URL,
-        *,
-        prefix: str = "rota/",
-        clock: Clock | None = None,
-        precision: Precision = Precision.MINUTE,
-    ) -> None:
-        super().__init__(EtcdStore(url, prefix=prefix), clock=clock, precision=precision)
+    def __init__(self, url: str = URL, *, prefix: str = "rota/", clock: Clock | None = None, **options: Any) -> None:
+        super().__init__(EtcdStore(url, prefix=prefix), clock=clock, **options)
 
     @classmethod
     def from_url(cls, url: str, *, clock: Clock | None = None) -> EtcdBackend:
