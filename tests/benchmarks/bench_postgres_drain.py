@@ -10,15 +10,15 @@ from tests.benchmarks.process import Entry
 from tests.benchmarks.report import Goal, Report
 
 NAME = "postgres-drain"
-_BEST: dict[str, dict[str, Any]] = {
-    "batch 10": {"batch": 10},
+_SETTINGS: dict[str, dict[str, Any]] = {
     "batch 100": {"batch": 100},
     "batch 100, 4 connections": {"batch": 100, "connections": 4},
     "batch 500, 4 connections": {"batch": 500, "connections": 4},
+    "batch 500, uvloop": {"batch": 500, "uvloop": True},
     "batch 500, 4 connections, uvloop": {"batch": 500, "connections": 4, "uvloop": True},
 }
 PGQUEUER = tuple(
-    Entry(f"pgqueuer {name}", "pgqueuer_postgres", each, f"PgQueuer, {name}") for name, each in _BEST.items()
+    Entry(f"pgqueuer {name}", "pgqueuer_postgres", each, f"PgQueuer, {name}") for name, each in _SETTINGS.items()
 )
 PROCRASTINATE = Entry("procrastinate", "procrastinate_postgres")
 SAQ = Entry("saq", "saq_postgres")

@@ -86,7 +86,7 @@ def drain(url: str, postmaster: int, runs: int) -> dict[str, Any]:
 
 async def _work_off(url: str, postmaster: int, runs: int) -> dict[str, Any]:
     drained, rest = Drain(runs, postmaster or None), postgres_rows(url, ours_postgres.UNFINISHED)
-    return await ours_durable.drain(PostgresBackend(url), drained, runs, 200, rest, KEEP)
+    return await ours_durable.drain(PostgresBackend(url), drained, runs, ours_postgres.CONCURRENCY, rest, KEEP)
 
 
 def claim(url: str, postmaster: int, limit: int) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from tests.benchmarks.entries import ours_durable
 
 TITLE = "Rota (PostgreSQL)"
 PROMISES = ours_durable.PROMISES
-SETTINGS = f"concurrency 200, {ours_durable.SETTINGS}"
+CONCURRENCY = 400
+SETTINGS = f"concurrency {CONCURRENCY}, {ours_durable.SETTINGS}"
 UNFINISHED = "SELECT FROM rota.run LIMIT 1"
 
 
@@ -20,7 +21,7 @@ def load(url: str, jobs: int, runs: int) -> dict[str, Any]:
     return asyncio.run(ours_durable.load(PostgresBackend(url, pool_size=16), jobs, runs))
 
 
-def node(url: str, concurrency: int = 200) -> dict[str, Any]:
+def node(url: str, concurrency: int = CONCURRENCY) -> dict[str, Any]:
     """A node beside others: says that it is ready, begins at the first line it is told, ends when told no more."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -32,7 +33,9 @@ async def _node(url: str, concurrency: int) -> int:
     return await ours_durable.node(PostgresBackend(url), concurrency, asyncio.to_thread(sys.stdin.read))
 
 
-def drain(url: str, postmaster: int, runs: int, concurrency: int = 200, keep: int | None = None) -> dict[str, Any]:
+def drain(
+    url: str, postmaster: int, runs: int, concurrency: int = CONCURRENCY, keep: int | None = None
+) -> dict[str, Any]:
     return asyncio.run(_drain(url, postmaster, runs, concurrency, keep))
 
 
