@@ -33,15 +33,13 @@ async def _node(url: str, concurrency: int) -> int:
     return await ours_durable.node(PostgresBackend(url), concurrency, asyncio.to_thread(sys.stdin.read))
 
 
-def drain(
-    url: str, postmaster: int, runs: int, concurrency: int = CONCURRENCY, keep: int | None = None
-) -> dict[str, Any]:
-    return asyncio.run(_drain(url, postmaster, runs, concurrency, keep))
+def drain(url: str, postmaster: int, runs: int, concurrency: int = CONCURRENCY) -> dict[str, Any]:
+    return asyncio.run(_drain(url, postmaster, runs, concurrency))
 
 
-async def _drain(url: str, postmaster: int, runs: int, concurrency: int, keep: int | None) -> dict[str, Any]:
+async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict[str, Any]:
     rest = postgres_rows(url, UNFINISHED)
-    return await ours_durable.drain(PostgresBackend(url), Drain(runs, postmaster), runs, concurrency, rest, keep)
+    return await ours_durable.drain(PostgresBackend(url), Drain(runs, postmaster), runs, concurrency, rest)
 
 
 def trigger(url: str, count: int, at_once: int) -> dict[str, float]:
