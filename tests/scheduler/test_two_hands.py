@@ -11,11 +11,12 @@ from uuid import uuid4
 
 import pytest
 
-from rota import HandlerRegistry, JobDefinition, Manual, OutcomeUnknown
+from rota import HandlerRegistry, JobContext, JobDefinition, Manual, OutcomeUnknown, Scheduler, StoreUnavailable
 from rota.backend import Claim, Claimed, ClaimRequest, JobKey
 from rota.clock import SystemClock
 from rota.exchange import Exchange, Room
 from rota.run import Cause
+from rota_backends.inprocess import InProcessBackend
 
 LEASE = timedelta(seconds=10)
 
@@ -137,3 +138,38 @@ async def test_it_is_hungry_only_while_there_may_be_more_and_a_share_is_free() -
     scene.store.answers[1].set_result(4)
     await second
     assert not scene.exchange.is_hungry
+
+
+class TwoHanded(InProcessBackend):
+    """After the first claim the store is away."""
+
+    hands = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims = 0
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        self.claims += 1
+        if self.claims > 1:
+            raise StoreUnavailable("away")
+        return await super().claim(request)
+
+
+async def test_a_hungry_node_rests_while_the_store_is_away() -> None:
+    handlers, body = HandlerRegistry(), asyncio.Event()
+
+    @handlers.register("handler")
+    async def handler(ctx: JobContext) -> None:
+        await body.wait()
+
+    backend = TwoHanded()
+    async with Scheduler(backend, handlers, concurrency=0) as client:
+        for number in range(4):
+            await client.schedule(JobDefinition(f"job {number}", "handler", Manual()))
+            await client.trigger_once(f"job {number}")
+        async with Scheduler(backend, handlers, concurrency=4, drain_timeout=timedelta(0)):
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            body.set()
+    assert 1 < backend.claims < 50

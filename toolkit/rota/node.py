@@ -134,7 +134,7 @@ class Node:
                 if monotonic() >= self._yield_at:
                     await asyncio.sleep(0)
                     self._yield_at = monotonic() + _BURST
-                if self.exchange.is_hungry and not self.is_leaving:
+                if self.exchange.is_hungry and not self.is_leaving and not self._is_cut_off:
                     self._hand_on()
                     await self._exchange_or_leave_it(slot)
                 elif self._ready and not self.is_leaving:
