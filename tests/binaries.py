@@ -46,13 +46,26 @@ def pgbouncer() -> tuple[Path, dict[str, str]]:
     """The system's, or Debian's unpacked; with the environment it needs."""
     if found := shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
         return Path(found), {}
-    folder = _installed("pgbouncer", _unpack_pgbouncer)
+    folder = _installed("pgbouncer", lambda into: _unpack(into, *_PACKAGES))
     libraries = {str(each.parent) for each in (folder / "usr" / "lib").rglob("*.so.*")}
     return folder / "usr" / "sbin" / "pgbouncer", {"LD_LIBRARY_PATH": ":".join(sorted(libraries))}
 
 
-def _unpack_pgbouncer(into: Path) -> None:
-    _run("apt-get", "-qq", "download", *_PACKAGES, cwd=into)
+@cache
+def etcd() -> Path:
+    """The system's, or Debian's unpacked."""
+    if found := shutil.which("etcd"):
+        return Path(found)
+    return _installed("etcd", lambda into: _unpack(into, "etcd-server")) / "usr" / "bin" / "etcd"
+
+
+def _unpack(into: Path, *packages: str) -> None:
+    """Packages of Debian; a slim system has no lists of them until root asks for some."""
+    try:
+        _run("apt-get", "-qq", "download", *packages, cwd=into)
+    except NotInstallable:
+        _run("apt-get", "-qq", "update")
+        _run("apt-get", "-qq", "download", *packages, cwd=into)
     for archive in into.glob("*.deb"):
         _run("dpkg-deb", "-x", str(archive), str(into))
 

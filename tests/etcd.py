@@ -1,7 +1,4 @@
-"""An etcd for the tests: one that is installed, or that can be (Debian's package, where the tests run as root).
-
-`ROTA_TEST_ETCD` (a URL) uses a given server instead.
-"""
+"""An etcd for the tests, started by them. `ROTA_TEST_ETCD` (a URL) uses a given server instead."""
 
 from __future__ import annotations
 
@@ -14,12 +11,11 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
-PACKAGE = "etcd-server"
+from tests.binaries import NotInstallable, etcd
 
 
 class EtcdServer:
@@ -31,7 +27,7 @@ class EtcdServer:
         client, peer = (f"http://127.0.0.1:{port}" for port in _free_ports())
         self.url = client
         command = [
-            "etcd", f"--data-dir={self.folder}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+            str(etcd()), f"--data-dir={self.folder}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
         ]  # fmt: skip
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -71,26 +67,13 @@ def skip_without_etcd() -> None:
 
 @cache
 def why_no_etcd() -> str | None:
-    if "ROTA_TEST_ETCD" in os.environ or shutil.which("etcd"):
+    if "ROTA_TEST_ETCD" in os.environ:
         return None
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return f"etcd is not installed, and only root can install it: apt install {PACKAGE}"
-    failed = _apt("install", "--yes", "--no-install-recommends", PACKAGE)
-    if failed:  # a list of packages may be missing or old
-        failed = _apt("update") or _apt("install", "--yes", "--no-install-recommends", PACKAGE)
-    return f"etcd is not installed, and apt-get could not: {failed}" if failed else None
-
-
-def _apt(*words: str) -> str | None:
-    """None, or the last line of what it said."""
-    waits: dict[str, Any] = {"env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, "timeout": 300}
     try:
-        done = subprocess.run(
-            ["apt-get", "-o", "DPkg::Lock::Timeout=200", *words], capture_output=True, text=True, **waits
-        )
-    except subprocess.TimeoutExpired:
-        return "it took too long"
-    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        etcd()
+    except NotInstallable as error:
+        return f"there is no etcd, and none to be had (Debian: apt install etcd-server): {error}"
+    return None
 
 
 def _answers(url: str) -> bool:
