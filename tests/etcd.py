@@ -26,10 +26,11 @@ class EtcdServer:
         self.folder = tempfile.mkdtemp(prefix="rota-etcd-", dir=memory if os.access(memory, os.W_OK) else None)
         client, peer = (f"http://127.0.0.1:{port}" for port in _free_ports())
         self.url = client
-        command = [
-            str(etcd()), f"--data-dir={self.folder}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
-            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
-        ]  # fmt: skip
+        settings = {
+            "data-dir": self.folder, "listen-client-urls": client, "advertise-client-urls": client,
+            "listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}",
+        }  # fmt: skip
+        command = [etcd(), *(f"--{name}={value}" for name, value in settings.items())]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._await_ready()
 
