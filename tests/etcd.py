@@ -30,7 +30,7 @@ class EtcdServer:
             "data-dir": self.folder, "listen-client-urls": client, "advertise-client-urls": client,
             "listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}",
         }  # fmt: skip
-        command = [etcd(), *(f"--{name}={value}" for name, value in settings.items())]
+        command = [str(etcd()), *(f"--{name}={value}" for name, value in settings.items())]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._await_ready()
 
