@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _MARK = "rota_clause"
 _PROPERTY = "rota"
 
-pytest.register_assert_rewrite("rota_contracts.families", "rota_contracts.scene", "rota_contracts.journal")
+pytest.register_assert_rewrite(
+    *(f"rota_contracts.{each}" for each in ("families", "scene", "journal", "store")),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
