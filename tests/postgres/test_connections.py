@@ -40,6 +40,26 @@ async def test_cancelled_calls_leave_nothing_behind(backend: PostgresBackend) ->
     assert len(handed) + len(leased) == 20, "every lane is leased to somebody or can be claimed"
 
 
+async def test_a_cancelled_statement_ends_on_the_server_too(
+    backend: PostgresBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    await register(backend, "job")
+    patient = PostgresBackend(postgres_url(), schema=SCHEMA, timeout=timedelta(minutes=1))
+    await patient.open()
+    holder = await asyncpg.connect(postgres_url())
+    async with holder.transaction():
+        await holder.execute(f'SELECT FROM "{SCHEMA}".lane FOR UPDATE')
+        calling = asyncio.create_task(trigger(patient, "job"))
+        await _eventually(lambda: _count("FROM pg_stat_activity WHERE wait_event_type = 'Lock'"), 1)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+        await _eventually(lambda: _count("FROM pg_stat_activity WHERE wait_event_type = 'Lock'"), 0)
+    await holder.close()
+    await patient.close()
+    assert await _count("FROM run") == 0
+    assert not caplog.records, "and nobody hears of it"
+
+
 async def test_ended_connections_are_replaced(backend: PostgresBackend) -> None:
     await register(backend, "job")
     for _ in range(3):

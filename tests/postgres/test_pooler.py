@@ -12,11 +12,12 @@ import asyncpg
 import pytest
 
 from rota import HandlerRegistry, IdempotencyKey, JobContext, JobDefinition, Manual, RunState, Scheduler
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.postgres import PostgresBackend
 from tests.binaries import NotInstallable
 from tests.postgres.driving import claim, register, sql, trigger, work
 from tests.postgres.pooler import pooler
-from tests.servers import SCHEMA, fresh_store
+from tests.servers import SCHEMA, fresh_store, postgres_url
 
 _SESSIONS = 2  # of the server, for all clients together
 _SOON = timedelta(seconds=20)
@@ -113,8 +114,34 @@ async def test_cancelled_calls_leave_no_session_behind_that_somebody_waits_for(
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
     await asyncio.wait_for(asyncio.gather(*(trigger(each, "job") for each in backends)), 20)
-    open_ones = await sql("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
-    assert open_ones[0][0] == 0
+    await _until_none("state LIKE 'idle in transaction%'")
+
+
+async def test_a_statement_the_client_gave_up_ends_on_the_server_too(url: str, backends: list[PostgresBackend]) -> None:
+    await register(backends[0], "job")
+    hasty = PostgresBackend(url, schema=SCHEMA, pooler=True, timeout=timedelta(seconds=2))
+    await hasty.open()
+    holder = await asyncpg.connect(postgres_url())
+    async with holder.transaction():
+        await holder.execute(f'SELECT FROM "{SCHEMA}".lane FOR UPDATE')
+        with pytest.raises(OutcomeUnknown):
+            await trigger(hasty, "job")
+        await _until_none("wait_event_type = 'Lock'")
+    await holder.close()
+    await hasty.close()
+    assert (await sql("SELECT count(*) FROM run"))[0][0] == 0
+
+
+async def test_sessions_ended_behind_the_pooler_are_replaced(backends: list[PostgresBackend]) -> None:
+    await register(backends[0], "job")
+    await sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rota'")
+    for _ in range(10):
+        try:
+            await trigger(backends[0], "job")
+        except (OutcomeUnknown, StoreUnavailable):
+            continue
+        break
+    assert len((await claim(backends[1])).claims) == 1
 
 
 async def test_settings_of_the_sessions_stay_as_they_were(url: str, backends: list[PostgresBackend]) -> None:
@@ -127,6 +154,14 @@ async def test_settings_of_the_sessions_stay_as_they_were(url: str, backends: li
         url, f"SELECT coalesce(string_agg(name, ', '), '') FROM pg_settings WHERE {changed}"
     )
     assert answers == [""] * _SESSIONS
+
+
+async def _until_none(condition: str) -> None:
+    for _ in range(400):
+        if not await sql(f"SELECT FROM pg_stat_activity WHERE {condition}"):
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"there is still a session with {condition}")
 
 
 async def _of_all_sessions(url: str, question: str) -> list[object]:

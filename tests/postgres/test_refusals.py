@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
@@ -17,7 +17,7 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection, Connections
 from tests.postgres.driving import claim, register, sql, trigger
-from tests.servers import SCHEMA, PostgresServer, postgres_url
+from tests.servers import SCHEMA, PostgresServer, free_port, postgres_url
 
 _SOON = timedelta(seconds=60)
 _KEY = JobKey("default", "job")
@@ -124,6 +124,19 @@ async def test_a_store_that_is_read_only_for_a_while_is_used_again_after_it(
         await trigger(other, "job")  # on a connection from before
     await trigger(other, "job")
     assert len((await claim(other)).claims) == 1
+    await other.close()
+
+
+async def test_of_several_hosts_the_one_that_takes_writes_is_found(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    parts = urlsplit(postgres_url())
+    hosts = parts.netloc.replace("@", f"@127.0.0.1:{free_port()},")
+    url = urlunsplit(
+        parts._replace(netloc=hosts, query=urlencode({"target_session_attrs": "read-write", "schema": SCHEMA}))
+    )
+    other = PostgresBackend.from_url(url)
+    await other.open()
+    assert (await other.standing(_KEY)).job is not None
     await other.close()
 
 

@@ -9,17 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import asyncpg
 
 from rota.errors import OutcomeUnknown, StoreUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
@@ -58,6 +54,7 @@ class Connections:
         self._pooler = pooler
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(size)
         self._is_open = False
 
@@ -105,41 +102,42 @@ class Connections:
             raise StoreUnavailable(f"gave way to others: {type(error).__name__}") from error
 
     async def _once(self, call: Callable[[Connection], Awaitable[list[Row]]], *, keep: bool = True) -> list[Row]:
-        async with self._slot():
-            if not self._is_open:
-                raise StoreUnavailable("the connections are closed")
-            connection = self._rested() or await self.connect()
-            self._busy.add(connection)
-            is_well = False
-            try:
-                rows = await call(connection)
-                is_well = keep
-            except _REFUSALS as error:
-                is_well = keep and not isinstance(error, _ELSEWHERE)
-                if not is_well:
-                    self._distrust()
-                raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
-            except _BREAKS as error:
+        connection = await self._take()
+        is_well = False
+        try:
+            rows = await call(connection)
+            is_well = keep
+        except _REFUSALS as error:
+            is_well = keep and not isinstance(error, _ELSEWHERE)
+            if not is_well:
                 self._distrust()
-                raise OutcomeUnknown(f"the connection broke: {type(error).__name__}") from error
-            except asyncpg.PostgresError:
-                is_well = keep  # a conflict, or a mistake in the statement; the connection is as good as before
-                raise
-            finally:
-                self._give_back(connection, is_well)
-            return rows
+            raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
+        except _BREAKS as error:
+            self._distrust()
+            raise OutcomeUnknown(f"the connection broke: {type(error).__name__}") from error
+        except asyncpg.PostgresError:
+            is_well = keep  # a conflict, or a mistake in the statement; the connection is as good as before
+            raise
+        finally:
+            self._give_back(connection, is_well)
+        return rows
 
-    @asynccontextmanager
-    async def _slot(self) -> AsyncGenerator[None]:
+    async def _take(self) -> Connection:
+        """One of the `size` connections, for one call."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._slots.acquire()
         except TimeoutError as error:
             raise StoreUnavailable("all connections are busy") from error
         try:
-            yield
-        finally:
+            if not self._is_open:
+                raise StoreUnavailable("the connections are closed")
+            connection = self._rested() or await self.connect()
+        except BaseException:
             self._slots.release()
+            raise
+        self._busy.add(connection)
+        return connection
 
     def _rested(self) -> Connection | None:
         while self._idle:
@@ -152,8 +150,16 @@ class Connections:
         self._busy.discard(connection)
         if is_well and self._is_open and not connection.is_closed():
             self._idle.append(connection)
-        else:
-            connection.terminate()
+            self._slots.release()
+            return
+        leaving = asyncio.create_task(_leave(connection), name="rota farewell")
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._has_left)
+
+    def _has_left(self, leaving: asyncio.Task[None]) -> None:
+        """Only now another connection may be opened in its place."""
+        self._leaving.discard(leaving)
+        self._slots.release()
 
     def _distrust(self) -> None:
         """What befell one connection may have befallen those at rest: they are not tried one after the other."""
@@ -205,12 +211,16 @@ class Connections:
         for connection in self._busy:
             connection.terminate()
         idle, self._idle = self._idle, []
-        for connection in idle:
-            try:
-                await connection.close(timeout=1)
-            except (asyncpg.PostgresError, *_BREAKS):
-                connection.terminate()
+        await asyncio.gather(*self._leaving, *(_leave(connection) for connection in idle))
         await asyncio.sleep(0)  # a terminated connection lets go of its socket in the next round of the event loop
+
+
+async def _leave(connection: Connection) -> None:
+    """Politely, for a second: a statement that was given up half-way is cancelled on the server first."""
+    try:
+        await connection.close(timeout=1)
+    except (asyncpg.PostgresError, *_BREAKS):
+        connection.terminate()
 
 
 def _secrets(dsn: str) -> Sequence[str]:
