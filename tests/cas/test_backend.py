@@ -258,3 +258,18 @@ async def test_a_batch_that_fails_leaves_nothing_going_on() -> None:
     with pytest.raises(StoreUnavailable):
         await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 100) for key in jobs])
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_triggers_of_one_job_through_one_connection_do_not_compete() -> None:
+    class Recording(MemoryStore):
+        commits = 0
+
+        async def commit(self, puts: Sequence[Put]) -> bool:
+            self.commits += 1
+            return await super().commit(puts)
+
+    backend = backend_on(store := Recording())
+    key = await register(backend, "job")
+    store.commits = 0
+    await asyncio.gather(*(trigger(backend, key) for _ in range(20)))
+    assert store.commits == 20

@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from tenacity import wait_random_exponential
 
@@ -60,6 +61,7 @@ class Base(Backend):
         self._watching: asyncio.Task[None] | None = None
         self._tells_facts = False
         self._last_tick = 0
+        self._turns: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
         self._asked: dict[str, int] = {}  # the last claim of each node: a repeat bears the same number
 
     # --- life and time ---
@@ -127,13 +129,17 @@ class Base(Backend):
     # --- steps ---
 
     async def _change(self, key: JobKey, change: Callable[[Step], Awaitable[R]]) -> R:
-        """Read the job, compute, and write if nobody was faster; else all of it again."""
+        """Read the job, compute, and write if nobody was faster; else all of it again.
+
+        Through one connection one at a time: only those behind another one can be faster.
+        """
 
         async def attempt() -> tuple[R, list[Put]]:
             step = await self._read(key)
             return await change(step), step.puts()
 
-        return await self._until_written(attempt, f"job {key.job_id!r}")
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            return await self._until_written(attempt, f"job {key.job_id!r}")
 
     async def _read(self, key: JobKey) -> Step:
         where = keys.lane(key)
