@@ -18,7 +18,7 @@ def s19(evidence: Evidence) -> Iterator[str]:
     where there is no fault."""
     yield from _sessions(evidence)
     yield from _leaks(evidence)
-    if evidence.is_calm:
+    if evidence.is_undisturbed:
         refused = [entry for entry in evidence.journal if entry.kind == "refused"]
         yield from (f"without a fault {each.data['call']} failed: {each.data['error']}" for each in refused)
 

@@ -101,7 +101,7 @@ def s5(evidence: Evidence) -> Iterator[str]:
             if older.end is not None and older.end <= newer.begin:
                 continue
             what = f"{key.job_id}: run {newer.run_id} began while the body of {older.run_id} (token {older.token}) ran"
-            if not evidence.may_overlap(key):
+            if not evidence.may_overlap(older, newer):
                 yield what
             elif _accepted(evidence, older):
                 yield f"{what}, and the older outcome was accepted"
@@ -228,7 +228,8 @@ def _wrong_wait(evidence: Evidence, policy: RetryPolicy, before: Attempt, after:
         return "came before its backoff was over"
     is_quiet = evidence.is_calm or before.ended_at > evidence.healed_at + _SETTLES
     late = gap - nominal * (1 + policy.jitter)
-    return f"came {late} after its backoff was over" if is_quiet and late > POLL + _BUSY else ""
+    is_late = is_quiet and not evidence.starved and late > POLL + _BUSY
+    return f"came {late} after its backoff was over" if is_late else ""
 
 
 def s18(evidence: Evidence) -> Iterator[str]:

@@ -54,14 +54,23 @@ class Cluster:
         fresh.replace(self.clock_file)
 
     async def start(
-        self, *, point: str | None = None, nth: int = 1, skew: float = 0.0, url: str | None = None, wait: bool = True
+        self,
+        *,
+        point: str | None = None,
+        nth: int = 1,
+        stops: bool = False,
+        skew: float = 0.0,
+        url: str | None = None,
+        wait: bool = True,
     ) -> NodeProcess:
+        """A node more; `point` is where it dies, or stops, by itself."""
         command = [sys.executable, "-m", "tests.faults.node", str(self.folder), url or self.url, f"--skew={skew}"]
         if self._broken is not None:
             command.append(f"--broken={self._broken}")
         if self.clock_file is not None:
             command.append(f"--steps={self.clock_file}")
-        armed = {} if point is None else {"ROTA_FAULT_POINT": point, "ROTA_FAULT_NTH": str(nth)}
+        how = "stop" if stops else "die"
+        armed = {"ROTA_FAULT_POINT": point, "ROTA_FAULT_NTH": str(nth), "ROTA_FAULT_HOW": how} if point else {}
         with (self.folder / "log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, stdout=log, stderr=log, cwd=_ROOT, env={**os.environ, **armed}, start_new_session=True
@@ -115,6 +124,10 @@ class Cluster:
         await asyncio.sleep(seconds)
         node.signal(signal.SIGCONT)
         node.is_stopped = False
+
+    def stopped_themselves(self) -> list[int]:
+        """Processes that reached the point at which they stop, in that order."""
+        return [each.pid for each in read(self.folder / "journal") if each.kind == "stopping"]
 
     async def wait_for_death(self, node: NodeProcess, seconds: float) -> bool:
         try:

@@ -97,9 +97,24 @@ class Evidence:
     healed_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     read_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
-    def may_overlap(self, key: JobKey) -> bool:
-        """RUN-1: a process paused past its lease, or a body that ignored its cancellation."""
-        return self.stops or (self.cuts and key.job_id in THREADED)
+    def may_overlap(self, older: Body, newer: Body) -> bool:
+        """RUN-1: a process paused past its lease, whoever paused it, or a body that ignored its cancellation."""
+        if self.stops or (self.cuts and older.key.job_id in THREADED):
+            return True
+        since = older.begin - LEASE.total_seconds()
+        return any(
+            entry.pid in (older.pid, newer.pid) and entry.data["since"] < newer.begin and entry.at > since
+            for entry in self.starved
+        )
+
+    @cached_property
+    def starved(self) -> list[Entry]:
+        """When the machine gave a node no time for more than a second."""
+        return [entry for entry in self.journal if entry.kind == "starved"]
+
+    @property
+    def is_undisturbed(self) -> bool:
+        return self.is_calm and not self.starved
 
     def all_runs(self) -> Iterator[tuple[JobKey, JobRun]]:
         for key, runs in self.runs.items():

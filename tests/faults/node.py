@@ -24,6 +24,7 @@ from tests.faults.limits import listen_for_limits
 from tests.faults.points import Points, arm
 
 _DRAIN = timedelta(seconds=1)
+_BEAT, _STARVED = 0.2, 1.0  # seconds
 _GRACE = timedelta(seconds=4)
 KEEP = Retention(runs=100_000)  # the checker wants to read everything
 
@@ -86,6 +87,17 @@ def _resources() -> dict[str, int]:
     }
 
 
+def _watch_the_machine(journal: Journal) -> None:
+    """A process that gets no time is as good as stopped; a blocked event loop is not what this thread notices."""
+    last = time.monotonic()
+    while True:
+        time.sleep(_BEAT)
+        now = time.monotonic()
+        if now - last > _STARVED:
+            journal.say("starved", since=last)
+        last = now
+
+
 async def _report_health(scheduler: Scheduler, journal: Journal) -> None:
     parent = os.getppid()
     while True:
@@ -101,6 +113,7 @@ async def _report_health(scheduler: Scheduler, journal: Journal) -> None:
 async def run(folder: Path, backend: Backend) -> None:
     journal = Journal(folder / "journal")
     points = Points(journal)
+    threading.Thread(target=_watch_the_machine, args=(journal,), daemon=True).start()
     arm(backend, points)
     handlers = Bodies(journal, Ledger(folder / "ledger"), points).registry()
     events = JobNotifyEventStore(FileEventStore(folder / "events"))

@@ -18,6 +18,7 @@ from tests.faults.scene import Scene
 from tests.faults.stores import SqliteStore
 
 _PAST_THE_LEASE = (3.1, 4.0)  # a second body has begun by then, and not ended
+_OUTCOME = "settle.before.succeeded.slow"
 _ENOUGH = 12.0  # seconds in which an armed node reaches its point
 _ALONE = ("fire.inside.coalesced", "relay.before.done")  # reached only where nobody else does the work
 _COMMON = ("claim.before", "claim.inside.work", "claim.after.work", "handler.before", "handler.inside", NAMED[11])
@@ -120,6 +121,23 @@ async def stops(scene: Scene) -> None:
         await scene.cluster.stop(node, scene.rng.uniform(*_PAST_THE_LEASE))
 
     await scene.until_end(inject, rest=(0.3, 1.5))
+
+
+async def stops_before_settling(scene: Scene) -> None:
+    """Each node stops once with the outcome of a long body in its hands, and tells it while its successor works."""
+    await asyncio.gather(*[scene.cluster.start(point=_OUTCOME, stops=True) for _ in range(3)])
+    await asyncio.gather(*[scene.cluster.leave(node) for node in scene.cluster.alive[:3]])
+    end, gone_on = time.monotonic() + max(scene.seconds, _ENOUGH), set[int]()
+    while time.monotonic() < end and len(gone_on) < 3:
+        await asyncio.sleep(0.1)
+        for node in scene.cluster.alive:
+            if node.process.pid in set(scene.cluster.stopped_themselves()) - gone_on:
+                await asyncio.sleep(scene.rng.uniform(*_PAST_THE_LEASE))
+                node.signal(signal.SIGCONT)
+                gone_on.add(node.process.pid)
+                scene.injected += 1
+    await asyncio.sleep(1)  # the outcome is told and refused
+    await asyncio.gather(*[scene.cluster.kill(node) for node in scene.cluster.alive])  # some might still stop
 
 
 async def _node_with_a_long_body(scene: Scene) -> NodeProcess:

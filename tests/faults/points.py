@@ -1,8 +1,9 @@
 """Named crash points: a wrapper around the calls of the port that kills the process where it is told to.
 
 `ROTA_FAULT_POINT=settle.inside.dead` names the call, the place (before, inside the transaction, after) and, where it
-matters, what the call is about; `ROTA_FAULT_NTH` which time. Inside means: every statement was carried out and the
-transaction is not committed (SQLite), or the statement was sent and its answer has not come (PostgreSQL).
+matters, what the call is about; `ROTA_FAULT_NTH` which time; with `ROTA_FAULT_HOW=stop` it stops there instead. Inside
+means: every statement was carried out and the transaction is not committed (SQLite), or the statement was sent and its
+answer has not come (PostgreSQL).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Points:
         self.journal = journal
         self._armed = os.environ.get("ROTA_FAULT_POINT", "")
         self._left = int(os.environ.get("ROTA_FAULT_NTH", "1"))
+        self._is_stop = os.environ.get("ROTA_FAULT_HOW") == "stop"
 
     def is_armed(self, call: str, place: str) -> bool:
         return self._armed.split(".")[:2] == [call, place]
@@ -66,7 +68,10 @@ class Points:
         if not all(each in about for each in wanted):
             return
         self._left -= 1
-        if self._left <= 0:
+        if self._left == 0 and self._is_stop:
+            self.journal.say("stopping", point=self._armed)
+            os.kill(os.getpid(), signal.SIGSTOP)  # somebody else lets it go on
+        elif self._left <= 0 and not self._is_stop:
             self.die()
 
     def die(self) -> None:
@@ -110,7 +115,7 @@ def _around(call: str, original: Callable[..., Any], points: Points, is_remote: 
 
 def _about(call: str, args: tuple[Any, ...], options: dict[str, Any]) -> set[str]:
     if call == "settle":
-        return {each.state.value for each in args[0]}
+        return {word for each in args[0] for word in (each.state.value, each.key.job_id)}
     if call == "fire":
         return {"coalesced" for each in args[0] if each.missed_count > 1}
     if call == "relay":

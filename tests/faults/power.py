@@ -27,7 +27,7 @@ _ENOUGH = 0.95  # of the seeds
 _SHOWN = 4  # violations of a sound backend
 # The fault under which a rule's absence shows; the others would show it too, later.
 FEARS = {
-    "unfenced": "SIGSTOP past the lease",
+    "unfenced": "SIGSTOP before settling",
     "acknowledges-first": "kill -9 at random",
     "reads-then-writes": "no fault",
     "node-clock": "clocks of nodes wrong by minutes",

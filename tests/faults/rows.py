@@ -16,6 +16,7 @@ FAULTS = [
     Fault("crash while dead-lettering", on_processes.crash_while_dead_lettering, nodes=1),
     Fault("handler kills its process", on_processes.deadly, effect=Effect.LOST, check=on_processes.deadly_is_bounded),
     Fault("SIGSTOP past the lease", on_processes.stops, stops=True, effect=Effect.LOST),
+    Fault("SIGSTOP before settling", on_processes.stops_before_settling, stops=True, effect=Effect.LOST),
     Fault("SIGTERM mid-run", on_processes.terms),
     Fault("SIGTERM twice", on_processes.double_terms),
     Fault("many nodes on one second", on_processes.many_nodes, nodes=6, is_calm=True),

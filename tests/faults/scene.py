@@ -196,6 +196,8 @@ def _tracebacks(log: Path) -> list[str]:
 def _result(fault: Fault, store: Store, scene: Scene, recovery: float, wrong: list[str]) -> Result:
     evidence = scene.evidence
     wrong = [*_unfelt(fault, scene), *wrong, *fault.check(evidence)]
+    if evidence.starved and not evidence.stops:
+        scene.notes.append(f"the machine gave nodes no time, {len(evidence.starved)} times")
     lost = sum(each.startswith(("S1:", "S2:", "S9:", "S10:", "S17:")) for each in wrong)
     doubled = sum(each.startswith(("S3:", "S4:", "S5:", "S6:", "S7:", "S8:", "S12:")) for each in wrong)
     return Result(

@@ -283,6 +283,14 @@ def test_where_the_clock_steps_instants_are_not_compared() -> None:
     assert not any(each.startswith("S4") for each in violations(evidence))
 
 
+def test_a_process_that_got_no_time_is_as_good_as_stopped() -> None:
+    runs = run(1, attempt(1, 1, 3, "lost", token=1), attempt(2, 3, 4, token=2))
+    lines = [*body(1, 1, 3.5, token=1, pid=7), *body(1, 3.1, 3.9, token=2, pid=8)]
+    starved = [said("starved", 3.4, pid=7, since=1.2)]
+    assert list(CHECKS["S5"](_runs(runs, journal=[*lines, *starved]))) == []
+    assert list(CHECKS["S5"](_runs(runs, journal=[*lines, said("starved", 3.4, pid=9, since=1.2)]))) != []
+
+
 def test_what_dies_with_its_process_overlaps_nothing() -> None:
     lines = [*body(1, 1, None, token=1), said("killed", 2), *body(1, 3, 3.9, token=2)]
     assert list(CHECKS["S5"](good(journal=lines))) == []
