@@ -130,6 +130,25 @@ async def test_a_file_that_became_read_only_is_told_and_opened_anew(backend: Sql
     assert await backend.enqueue([new]) == [new.run_id]  # over another connection
 
 
+async def test_a_file_that_cannot_be_opened_any_more_is_a_store_that_is_away(
+    backend: SqliteBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # OPS-1
+    new = enqueue()
+    folder, away = tmp_path, tmp_path.with_name("away")
+    for _ in range(3):
+        await backend._store.read(lambda session: session.one("PRAGMA query_only = ON"))
+        with pytest.raises(StoreUnavailable, match="readonly"):
+            await backend.enqueue([new])
+        folder.rename(away)
+        with pytest.raises(StoreUnavailable, match="does not exist"):
+            await backend.enqueue([new])
+        away.rename(folder)
+    assert [record.message for record in caplog.records if "opened anew" in record.message] == [
+        "the SQLite file is opened anew after: attempt to write a readonly database"
+    ]
+    assert await backend.enqueue([new]) == [new.run_id]
+
+
 async def test_a_commit_that_fails_may_have_happened(backend: SqliteBackend) -> None:
     real = (await backend._store.read(lambda session: session)).db
     session: Session = await backend._store.read(lambda session: session)

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from rota.clock import Clock, VirtualClock
-from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota_backends.sqlite import connecting
 from rota_backends.sqlite.calls import Answer, Call, Wake, deliver
 from rota_backends.sqlite.session import Session
@@ -52,6 +52,8 @@ class StoreThread:
         self._seen = 0  # SQLite's counter of commits by other connections
         self._is_real = not isinstance(clock, VirtualClock)
         self._commit_took = 0.0
+        self._was_connected = False
+        self._trouble: str | None = None  # what was told of a broken connection
         self._ended: asyncio.Future[None] | None = None
         self._wakes: list[Wake] = []
         self._thread = threading.Thread(target=self._run, name="rota sqlite", daemon=True)
@@ -186,9 +188,18 @@ class StoreThread:
 
     def _connected(self) -> Session:
         if self._session is None:
-            db = connecting.connect(self._path, self._synchronous, self._patience)
-            self._session = Session(db, self._clock)
+            self._session = Session(self._connect(), self._clock)
+            self._was_connected = True
         return self._session
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return connecting.connect(self._path, self._synchronous, self._patience)
+        except ScheduleError as error:
+            if not self._was_connected:
+                raise
+            # It was a good path: this passes, and callers ride it out or are told so (OPS-1, OPS-2).
+            raise StoreUnavailable(f"the SQLite file cannot be opened any more: {error.reason}") from error
 
     def _drop_connection(self) -> None:
         session, self._session = self._session, None
@@ -268,6 +279,7 @@ class StoreThread:
             self._fail(calls, self._told(error, not connecting.is_busy(error)))
             return
         self._commit_took = time.monotonic() - began
+        self._trouble = None
         self._deliver(calls, session.has_news)
 
     def _rollback(self, session: Session) -> None:
@@ -318,7 +330,9 @@ class StoreThread:
         if not isinstance(error, sqlite3.Error):
             return error
         if connecting.primary(error) in _BROKEN:
-            log.warning("the SQLite file is opened anew after: %s", error)
+            if str(error) != self._trouble:  # once, not for each call, until it works again
+                log.warning("the SQLite file is opened anew after: %s", error)
+            self._trouble = str(error)
             self._drop_connection()
         told = f"SQLite says: {error}"
         return OutcomeUnknown(told) if may_have_happened else StoreUnavailable(told)
