@@ -27,7 +27,8 @@ from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
 
 Say = Callable[[object], None]
 
-_UNDER_WAY = 0.3  # seconds in which what was asked of the store before ends
+_COMES_TO_REST = 1.0  # seconds after which a node that started has its connections
+_LAST_ANSWERS = 0.3
 
 
 class _Handlers:
@@ -53,8 +54,10 @@ class _Handlers:
         if ctx.attempt > 1:
             return await self.hold(ctx, payload)
         result = self._begin(ctx)
-        # The event loop stands still, so nothing new is asked of the store: no lock of the store may fall asleep too.
-        time.sleep(_UNDER_WAY)  # noqa: ASYNC251
+        # No lock of the store may fall asleep too, others would wait for it: the node comes to rest first, and then the
+        # event loop stands still, so that nothing more is asked while the last answers come.
+        await asyncio.sleep(_COMES_TO_REST)
+        time.sleep(_LAST_ANSWERS)  # noqa: ASYNC251
         os.kill(os.getpid(), signal.SIGSTOP)
         return result
 

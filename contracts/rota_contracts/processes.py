@@ -96,9 +96,11 @@ class NodeProcess:
 
     async def _ask(self, *request: Any) -> Any:
         number = next(self._numbers)
-        self._asked[number] = asyncio.get_running_loop().create_future()
+        self._asked[number] = asked = asyncio.get_running_loop().create_future()
         self._write((number, *request))
-        return await self._asked[number]
+        answered, _ = await asyncio.wait({asked}, timeout=PATIENCE.total_seconds())
+        assert answered, f"a node in another process did not answer within {PATIENCE}: {request[0]}"
+        return await asked
 
     def _write(self, message: object) -> None:
         assert self._process.stdin is not None
