@@ -27,7 +27,9 @@ def _trigger(name: str) -> Enqueue:
 
 async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]]) -> list[Enqueue]:
     """Lanes of every kind; and the batch, some of it stored already, some of that finished."""
-    await sql("TRUNCATE definition, job, band, lane, run, history, outbox, decision, node, hand RESTART IDENTITY CASCADE")
+    await sql(
+        "TRUNCATE definition, job, band, lane, run, history, outbox, decision, node, hand RESTART IDENTITY CASCADE"
+    )
     await register(backend, *_NAMES[:-1])
     await backend.enqueue([_trigger("running")])
     (running,) = (await claim(backend)).claims
