@@ -30,11 +30,17 @@ def s10(evidence: Evidence) -> Iterator[str]:
         run = evidence.by_id.get(run_id)
         if run is None:
             yield f"events tell of run {run_id}, which is not in history"
-        elif run.state.is_final and events != (expected := list(_expected(run))):
+        elif run.state.is_final and _told_of(run, events) != (expected := list(_expected(run))):
             yield f"run {run_id} of {run.job_id}: told {_short(events)}, history says {_short(expected)}"
     for _, run in evidence.all_runs():
         if run.state.is_final and run.attempts and run.run_id not in told:
             yield f"nothing was told of run {run.run_id} of {run.job_id}"
+
+
+def _told_of(run: JobRun, events: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Without the start of an attempt that was handed back and never begun again: the run was cancelled."""
+    handed_back = (_TRIGGERED, len(run.attempts) + 1)
+    return events[:-1] if run.state is RunState.CANCELLED and events[-1] == handed_back else events
 
 
 def _run_of(event: Event) -> UUID:

@@ -38,13 +38,14 @@ class NodeProcess:
 class Cluster:
     """The nodes of one row. `folder` holds journal, events, ledger and logs."""
 
-    def __init__(self, folder: Path, url: str, *, broken: str | None = None) -> None:
+    def __init__(self, folder: Path, url: str, *, broken: str | None = None, keep: int = 100_000) -> None:
         self.folder = folder
         self.url = url
         self.nodes: list[NodeProcess] = []
         self.journal = Journal(folder / "journal")
         self.clock_file: Path | None = None
         self._broken = broken
+        self._keep = keep
 
     def step_clock(self, seconds: float) -> None:
         """The store's clock is off by so much from now on, for everybody."""
@@ -65,6 +66,7 @@ class Cluster:
     ) -> NodeProcess:
         """A node more; `point` is where it dies, or stops, by itself."""
         command = [sys.executable, "-m", "tests.faults.node", str(self.folder), url or self.url, f"--skew={skew}"]
+        command.append(f"--keep={self._keep}")
         if self._broken is not None:
             command.append(f"--broken={self._broken}")
         if self.clock_file is not None:

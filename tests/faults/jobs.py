@@ -177,6 +177,10 @@ class Bodies:
             with self.told(ctx, payload):
                 await asyncio.sleep(20)
 
+        @handlers.register("burst")
+        async def burst(ctx: JobContext, payload: bytes) -> None:
+            self._journal.say("burst", label=payload.decode())
+
     def _add_failing(self, handlers: HandlerRegistry) -> None:
         @handlers.register("flaky")
         async def flaky(ctx: JobContext, payload: bytes) -> None:

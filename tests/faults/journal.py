@@ -20,7 +20,7 @@ from attrs import frozen
 class Entry:
     """One line."""
 
-    kind: str  # begin, end; started, dying, killed, leaving, left; health, resources, refused, starved
+    kind: str  # begin, end; started, dying, killed, leaving, left; health, resources, refused, starved, burst
     pid: int
     at: float  # monotonic seconds of the machine
     wall: float

@@ -26,7 +26,6 @@ from tests.faults.points import Points, arm
 _DRAIN = timedelta(seconds=1)
 _BEAT, _STARVED = 0.2, 1.0  # seconds
 _GRACE = timedelta(seconds=4)
-KEEP = Retention(runs=100_000)  # the checker wants to read everything
 
 
 class SkewedClock(SystemClock):
@@ -110,7 +109,7 @@ async def _report_health(scheduler: Scheduler, journal: Journal) -> None:
         await asyncio.sleep(0.5)
 
 
-async def run(folder: Path, backend: Backend) -> None:
+async def run(folder: Path, backend: Backend, keep: int) -> None:
     journal = Journal(folder / "journal")
     points = Points(journal)
     threading.Thread(target=_watch_the_machine, args=(journal,), daemon=True).start()
@@ -119,7 +118,7 @@ async def run(folder: Path, backend: Backend) -> None:
     events = JobNotifyEventStore(FileEventStore(folder / "events"))
     scheduler = Scheduler(
         backend, handlers, events=events, concurrency=12, lease=LEASE, drain_timeout=_DRAIN, cancel_grace=_GRACE,
-        retention=KEEP, dead_letter_alarm=1_000_000,
+        retention=Retention(runs=keep), dead_letter_alarm=1_000_000,
     )  # fmt: skip
     async with scheduler:
         node_id = scheduler.node_id
@@ -138,13 +137,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("url")
     parser.add_argument("--skew", type=float, default=0.0)
+    parser.add_argument("--keep", type=int, default=100_000)
     parser.add_argument("--steps", type=Path, default=None)
     parser.add_argument("--broken", choices=sorted(BROKEN), default=None)
     options = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(process)d %(name)s %(message)s", level=logging.INFO)
     skew = timedelta(seconds=options.skew)
     backend = open_backend(options.url, broken=options.broken, skew=skew, steps=options.steps)
-    asyncio.run(run(options.folder, backend))
+    asyncio.run(run(options.folder, backend, options.keep))
 
 
 if __name__ == "__main__":

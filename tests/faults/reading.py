@@ -108,7 +108,8 @@ class Reading:
         evidence.__dict__.pop("by_id", None)  # computed of what was read before
         evidence.__dict__.pop("told", None)
         evidence.runs = await self._histories()
-        evidence.events = await self._events.everything()
+        told = await self._events.everything()
+        evidence.events = [event for event in told if event.scope_id in {key.scope_id for key in self._keys()}]
         for key in evidence.runs:
             decisions = await self._client.admin.decisions(key.job_id, scope_id=key.scope_id, limit=1000)
             evidence.decisions[key] = decisions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.faults import on_postgres, on_processes, on_sqlite
+from tests.faults.burst import KEEP, burst, burst_ran
 from tests.faults.herd import herd, herd_is_served
 from tests.faults.scene import Effect, Fault
 
@@ -21,6 +22,7 @@ FAULTS = [
     Fault("SIGTERM twice", on_processes.double_terms),
     Fault("many nodes on one second", on_processes.many_nodes, nodes=6, is_calm=True),
     Fault("500 jobs on one second", herd, is_calm=True, check=herd_is_served),
+    Fault("burst against retention", burst, keep=KEEP, effect=Effect.LOST, check=burst_ran),
     Fault("clock of the store steps", on_processes.stepped_clock, stops=True, steps=True),
     Fault("locked by an outside writer", on_sqlite.locked, _SQLITE, cuts=True),
     Fault("disk full", on_sqlite.disk_full, _SQLITE, cuts=True, effect=Effect.REFUSED),

@@ -12,14 +12,14 @@ from random import Random
 
 from attrs import define, field, frozen
 
-from rota import AttemptOutcome, HandlerRegistry, Scheduler
+from rota import AttemptOutcome, HandlerRegistry, Retention, Scheduler
 from rota.backend import Backend
 from tests.faults.checker import violations
 from tests.faults.cluster import Cluster
 from tests.faults.event_store import FileEventStore
 from tests.faults.evidence import LEASE, Evidence
 from tests.faults.journal import read
-from tests.faults.node import KEEP, open_backend
+from tests.faults.node import open_backend
 from tests.faults.reading import Reading
 from tests.faults.stores import Store, watch_sessions
 from tests.faults.workload import Workload
@@ -92,6 +92,7 @@ class Fault:
     cuts: bool = False  # nodes cannot reach the store: only bodies that cannot be cancelled may overlap
     is_calm: bool = False  # no work is held up: what is due starts at once, all the time
     steps: bool = False  # the store's clock does not go on evenly
+    keep: int = 100_000  # runs of a job in history; the checker wants to read everything
     effect: Effect = Effect.NONE
     check: Callable[[Evidence], Iterable[str]] = lambda evidence: ()
 
@@ -126,7 +127,7 @@ async def play(
     await store.start(broken)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.stop)
-        cluster = Cluster(folder, store.node_url, broken=broken)
+        cluster = Cluster(folder, store.node_url, broken=broken, keep=fault.keep)
         if fault.steps:
             cluster.step_clock(0.0)
         stack.push_async_callback(cluster.end)
@@ -136,7 +137,9 @@ async def play(
         events = FileEventStore(folder / "events")
         await asyncio.gather(*[cluster.start(skew=skew) for skew in fault.skews or (0.0,) * fault.nodes])
         backend = open_backend(store.node_url, steps=cluster.clock_file)
-        client = await stack.enter_async_context(Scheduler(backend, HandlerRegistry(), concurrency=0, retention=KEEP))
+        client = await stack.enter_async_context(
+            Scheduler(backend, HandlerRegistry(), concurrency=0, retention=Retention(runs=fault.keep))
+        )
         workload = Workload(client, backend, events, evidence, rng)
         await workload.declare()
         scene = Scene(store, cluster, client, backend, rng, seconds, evidence)

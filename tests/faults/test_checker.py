@@ -272,6 +272,12 @@ def test_a_run_cancelled_while_it_waited_for_a_retry_was_told_of_its_failure() -
     assert list(CHECKS["S10"](good(runs={KEY: [run(1, failed, state="cancelled")]}, events=told))) != []
 
 
+def test_a_run_handed_back_and_then_cancelled_was_told_of_its_start() -> None:
+    told = [registered(), event("JobTriggered", 1)]
+    assert list(CHECKS["S10"](good(runs={KEY: [run(1, state="cancelled")]}, events=told))) == []
+    assert list(CHECKS["S10"](good(runs={KEY: [run(1, state="dead")]}, events=told))) != []
+
+
 def test_a_replay_with_the_payload_of_its_letter_is_no_violation() -> None:
     assert [each for each in CHECKS["S17"](_replayed()) if "replay" in each] == []
 
