@@ -51,9 +51,10 @@ def _repeat(url: str, times: int) -> None:
         for drop, _ in indexes:
             connection.execute(drop)
         values = ", ".join(_MADE_UP.get(name, name) for name in names)
+        connection.execute("CREATE TEMPORARY TABLE once AS SELECT * FROM history ORDER BY lane")
         connection.execute(
-            f"INSERT INTO history ({', '.join(names)}) SELECT {values} FROM history, generate_series(1, {times}) n"
-            " ORDER BY n DESC, lane".encode()
+            f"INSERT INTO history ({', '.join(names)}) SELECT {values}"
+            f" FROM generate_series({times}, 1, -1) n CROSS JOIN LATERAL (SELECT * FROM once OFFSET 0 * n) o".encode()
         )
         for _, create in indexes:
             connection.execute(create)
