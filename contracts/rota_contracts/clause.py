@@ -24,6 +24,7 @@ A family (one file per rule family in `rota_contracts.families`) is a plain clas
   `rota.Scheduler`: `admin`, `lock`, `wait`, and further constructor options). The scene refuses what a clause uses
   without saying so. Gates need no mention; nor does what the level implies, "reopen" or "elsewhere".
 - `leaves_threads`: a sync handler of this clause is still stuck when it ends.
+- `minutes`: how long it may take on a busy machine with a slow store; what takes longer hangs.
 
 The identity of a clause is `"KEY-1/test_a_repeated_registration_is_a_duplicate"`.
 """
@@ -79,6 +80,7 @@ class Clause:
     lacks: Capability = _NOTHING
     uses: tuple[str, ...] = ()
     leaves_threads: bool = False
+    minutes: int = 3
     file: str = ""
     line: int = 0
 
@@ -125,6 +127,7 @@ def clause(
     lacks: Capability = _NOTHING,
     uses: tuple[str, ...] = (),
     leaves_threads: bool = False,
+    minutes: int = 3,
 ) -> Callable[[Body], Clause]:
     """Mark an async `test_...` method as a clause; see the module's docstring."""
     _check(rule, promise, uses)
@@ -136,8 +139,9 @@ def clause(
         more = _LEVEL_NEEDS.get(level, _NOTHING)
         asked = tuple(dict.fromkeys((*uses, *_LEVEL_USES.get(level, ()))))
         return Clause(
-            rule, promise, test, body, level, needs | more, lacks, asked, leaves_threads, file, code.co_firstlineno
-        )
+            rule, promise, test, body, level, needs | more, lacks, asked, leaves_threads, minutes, file,
+            code.co_firstlineno,
+        )  # fmt: skip
 
     return mark
 

@@ -16,8 +16,8 @@ from rota_contracts.scene import Scene
 
 log = logging.getLogger("rota.contracts")
 
-_PATIENCE = 180.0  # real seconds for a clause on virtual time, on a busy machine; without it advance really waits
-_LONG_PATIENCE = 1800.0
+_MINUTE = 60.0
+_LONG_PATIENCE = 1800.0  # real seconds where time is not virtual: there, advance really waits
 _TO_WIND_UP = 2.0  # real seconds for threads and asyncio tasks to be gone
 
 
@@ -49,7 +49,7 @@ async def _perform(clause: Clause, family: Any, harness: Harness) -> None:
         begin(clause.id)
     scene = Scene(harness, clause.uses)
     try:
-        async with asyncio.timeout(_PATIENCE if harness.virtual else _LONG_PATIENCE):
+        async with asyncio.timeout(clause.minutes * _MINUTE if harness.virtual else _LONG_PATIENCE):
             await clause.body(family, scene)
     finally:
         scene.open_gates()

@@ -317,7 +317,7 @@ def test_a_clause_may_say_that_it_leaves_threads() -> None:
 
 
 def test_a_clause_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota_contracts.performance._PATIENCE", 0.05)
+    monkeypatch.setattr("rota_contracts.performance._MINUTE", 0.01)
 
     async def hang(scene: Scene) -> None:
         await scene.gate.wait()

@@ -11,7 +11,11 @@ class ModelClauses:
     """All rules at once."""
 
     @clause(
-        "MODEL", "every sequence of calls is answered as the model answers it", level=Level.NODES, uses=("virtual",)
+        "MODEL",
+        "every sequence of calls is answered as the model answers it",
+        level=Level.NODES,
+        uses=("virtual",),
+        minutes=15,  # some 20,000 calls of the store
     )
     async def test_every_sequence_of_calls_is_answered_as_the_model_answers_it(self, scene: Scene) -> None:
         await compare_with_the_model(scene)
