@@ -22,7 +22,7 @@ FEW = Entry("rota, 200 jobs", "ours_sqlite", {}, "Rota, 200 jobs")
 ONE = Entry("rota, one job", "ours_sqlite", {}, "Rota, one job")
 HUEY = tuple(
     Entry(f"huey, threads {threads}", "huey_sqlite", {"threads": threads}, f"Huey, threads: {threads}")
-    for threads in (1, 2, 8)
+    for threads in (1, 2, 8, 16)
 )
 BATCHES = Entry("floor, 100", "floor_sqlite", {"batch": 100}, "floor: 100 per transaction")
 COMMITS = Entry("floor, 1", "floor_sqlite", {"batch": 1}, "floor: 1 per transaction")
