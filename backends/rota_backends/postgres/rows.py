@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from rota.backend import (
@@ -29,6 +30,7 @@ _CAUSES = {each.value: each for each in Cause}
 _STATES = {each: each.value for each in RunState}
 _OUTCOMES = {each: each.value for each in AttemptOutcome}
 _FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
+NO_SETTLEMENTS: tuple[list[Any], ...] = ([],) * 11
 _NO_CLAIM: tuple[Any, ...] = (None, 0, 0, [], 0, None, None, None)
 
 
@@ -41,20 +43,29 @@ def stored_job(row: Row, definition: JobDefinition) -> StoredJob:
 
 
 def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
-    """The eleven arrays of a batch of settlements."""
+    """The eleven arrays of a batch of settlements; where all have what a success has, an empty one."""
     return (
         [each.run_id for each in batch],
         [each.token for each in batch],
-        [each.node_id for each in batch],
-        [_STATES[each.state] for each in batch],
-        [_OUTCOMES[each.outcome] for each in batch],
-        [sum(_FACT_BITS[kind] for kind in each.facts) for each in batch],
-        [each.error for each in batch],
-        [each.reason for each in batch],
-        [each.records_processed for each in batch],
-        [each.wait for each in batch],
-        [each.only_if_expired for each in batch],
+        _unless_all([each.node_id for each in batch], batch[0].node_id) or [batch[0].node_id],
+        _unless_all([_STATES[each.state] for each in batch], "succeeded"),
+        _unless_all([_OUTCOMES[each.outcome] for each in batch], "succeeded"),
+        _unless_all([_fact_bits(each.facts) for each in batch], 1),
+        _unless_all([each.error for each in batch], None),
+        _unless_all([each.reason for each in batch], None),
+        _unless_all([each.records_processed for each in batch], None),
+        _unless_all([each.wait for each in batch], None),
+        _unless_all([each.only_if_expired for each in batch], False),
     )
+
+
+def _unless_all(column: list[Any], usual: object) -> list[Any]:
+    return [] if column.count(usual) == len(column) else column
+
+
+@cache
+def _fact_bits(facts: tuple[FactKind, ...]) -> int:
+    return sum(_FACT_BITS[kind] for kind in facts)
 
 
 def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
@@ -68,16 +79,16 @@ def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def claim(row: Row, definitions: Mapping[int, JobDefinition]) -> Claim:
-    """A claim, or an expired lease, out of an exchange."""
+def claim(row: Row, definitions: Mapping[int, JobDefinition], request: ClaimRequest) -> Claim:
+    """A claim, or an expired lease, out of an exchange; what is not told of it follows from the request."""
     (_, _, _, _, run_id, number, payload, cause, attempt, token, started_at, first_started_at, lease_until, due, event,
      depth, queue, node_id, is_missing) = row  # fmt: skip
     definition = definitions[number]
     return Claim(
         JobKey(definition.scope_id, definition.job_id), run_id, definition,
         definition.payload if payload is None else payload, _CAUSES[cause], attempt, token, started_at,
-        first_started_at, lease_until, due, None if event is None else read_event(event), depth, queue, node_id,
-        is_missing,
+        first_started_at or started_at, lease_until or started_at + request.lease, due,
+        None if event is None else read_event(event), depth, queue, node_id or request.node_id, is_missing,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rota.backend import Backend, Enqueue
-from rota.capability import Precision
+from rota.capability import Capability, Precision
 from rota.clock import Clock, VirtualClock
 from rota.errors import ScheduleError
 from rota_backends.postgres import migrations
@@ -42,6 +42,8 @@ class Store(Backend):
             raise ScheduleError("pool_size", "must be at least 1")
         if isinstance(clock, VirtualClock):
             self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
+        if pooler:
+            self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # nobody can listen behind one
         self._own_clock = clock
         self._migrate = migrate
         self._schema = schema

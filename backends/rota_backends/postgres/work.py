@@ -25,14 +25,13 @@ class Work(Store):
     async def settle(
         self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
     ) -> tuple[list[bool], Claimed | None]:
-        found = await self._fetch(
-            self._sql.exchange, self._now(), *rows.settlement_columns(batch), keep, *rows.claim_arguments(then)
-        )
+        settlements = rows.settlement_columns(batch) if batch else rows.NO_SETTLEMENTS
+        found = await self._fetch(self._sql.exchange, self._now(), *settlements, keep, *rows.claim_arguments(then))
         settled = [True] * len(batch)
         refused = [row["number"] - 1 for row in found if row["what"] == _REFUSED]
         if refused:
             await self._look_again(batch, refused, settled)
-        return settled, None if then is None else await self._claimed(found)
+        return settled, None if then is None else await self._claimed(found, then)
 
     async def _look_again(self, batch: Sequence[Settlement], refused: Sequence[int], settled: list[bool]) -> None:
         """A repeat of a settlement that was stored is as good as the first (OPS-2)."""
@@ -44,15 +43,15 @@ class Work(Store):
         for index, row in zip(refused, before, strict=True):
             settled[index] = row[0]
 
-    async def _claimed(self, found: Sequence[Row]) -> Claimed:
+    async def _claimed(self, found: Sequence[Row], request: ClaimRequest) -> Claimed:
         last = found[-1]
         claims = [row for row in found if row["what"] == _CLAIM]
         expired = [row for row in found if row["what"] == _EXPIRED]
         definitions = await self._definitions(row["definition"] for row in (*claims, *expired))
         return Claimed(
             last["at"],
-            [rows.claim(row, definitions) for row in claims],
-            [rows.claim(row, definitions) for row in expired],
+            [rows.claim(row, definitions, request) for row in claims],
+            [rows.claim(row, definitions, request) for row in expired],
             last["next_at"],
         )
 

@@ -40,7 +40,11 @@ BEGIN
     PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (s_runs))) ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
     WITH s AS MATERIALIZED (
-        SELECT * FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
+        -- A column that has nothing to say comes empty: of a success.
+        SELECT run_id, token, coalesce(node, s_nodes[1]) AS node, coalesce(state, 'succeeded') AS state,
+            coalesce(outcome, 'succeeded') AS outcome, coalesce(facts, 1) AS facts, error, reason, records, wait,
+            coalesce(expired, false) AS expired, number
+        FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
             s_waits, s_expired) WITH ORDINALITY
             AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
     ), k AS MATERIALIZED (
@@ -255,8 +259,10 @@ BEGIN
         SELECT u.id, u.definition, p_at, u.run_id, u.due, p_at, u.attempt, u.depth + 1, 'JobTriggered', u.cause
         FROM u WHERE p_tells
     )
-    SELECT 1, p_number::integer, p_at, NULL::timestamptz, u.run_id, u.definition, u.payload, u.cause, u.attempt,
-        u.token, p_at, u.first_started_at, p_at + p_lease, u.due, u.event, u.depth, p_queue, p_node, p_is_missing
+    -- What the node knows, or can tell from the rest, is left out: its name, the end of its lease, a first start.
+    SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, u.run_id, u.definition, u.payload, u.cause, u.attempt,
+        u.token, p_at, nullif(u.first_started_at, p_at), NULL::timestamptz, u.due, u.event, u.depth, p_queue, NULL,
+        p_is_missing
     FROM u;
 END $$;
 
