@@ -195,3 +195,10 @@ async def _until_somebody_waits() -> None:
             return
         await asyncio.sleep(0.05)
     pytest.fail("nobody waits")
+
+
+async def test_a_node_that_leaves_does_not_make_others_wait_to_relay(backend: PostgresBackend) -> None:
+    assert await backend.relay("leaver") == []
+    assert await backend.relay("other") is None
+    await backend.hand_back([], leaving="leaver")
+    assert await backend.relay("other") == []
