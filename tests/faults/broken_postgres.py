@@ -27,7 +27,7 @@ class Edit:
     new: str
 
 
-_EDITS = {
+EDITS = {
     "unfenced": [Edit("_settle", "leased AND token = s.token AND run_id", "leased AND run_id")],
     "reads-then-writes": [
         Edit("_claim", "LIMIT v_room FOR UPDATE SKIP LOCKED);", "LIMIT v_room); PERFORM pg_sleep(0.02);"),
@@ -47,7 +47,7 @@ async def break_schema(url: str, broken: str) -> None:
     try:
         if broken == "letters-later":
             await connection.execute(_LATER)
-        for edit in _EDITS.get(broken, ()):
+        for edit in EDITS.get(broken, ()):
             await _apply(edit, connection)
     finally:
         await connection.close()
