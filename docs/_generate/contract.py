@@ -22,7 +22,8 @@ are named under each rule; errors, docstrings and failing clauses use the same i
 has {clauses} clauses.
 
 Marks after a clause: *nodes* means that it needs several nodes on one store, *durable* that the store is closed and
-opened again, *distributed* that the nodes are in processes of their own; capabilities are those it applies to. Everything unmarked is core: it cannot be a known deviation.
+opened again, *distributed* that the nodes are in processes of their own; capabilities are those it applies to.
+Everything unmarked is core: it cannot be a known deviation.
 """
 
 
