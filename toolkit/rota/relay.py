@@ -19,7 +19,7 @@ from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
 
-_PAGE = 500
+_PAGE = 1000
 _MOST_TRIES = 20
 _WAIT = wait_exponential(multiplier=0.1, max=60)
 
