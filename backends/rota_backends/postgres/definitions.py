@@ -11,6 +11,7 @@ from attrs import evolve
 
 from rota.backend import Fact
 from rota.codec import from_dict, to_dict
+from rota.codec.definitions import read_definition
 from rota.definition import JobDefinition
 from rota.event import Event
 from rota_backends.postgres.connections import Connections
@@ -67,5 +68,5 @@ class Definitions:
 
 
 def _read(body: str, payload: bytes) -> JobDefinition:
-    definition: JobDefinition = from_dict(json.loads(body), JobDefinition)
+    definition = read_definition(body)
     return evolve(definition, payload=payload) if payload else definition

@@ -10,8 +10,9 @@ from typing import Any
 
 from rota.backend import JobKey
 from rota.clock import Clock
+from rota.codec.definitions import read_definition
 from rota.definition import JobDefinition
-from rota_backends.sqlite.codes import dump, load, micros
+from rota_backends.sqlite.codes import dump, micros
 from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, UPDATE, Lane
 
 _REMEMBERED = 100_000
@@ -171,7 +172,7 @@ class Session:
         found = self._definitions.get(number)
         if found is None:
             (body,) = self.db.execute("SELECT body FROM rota_definition WHERE id = ?", (number,)).fetchone()
-            found = self._remember(number, load(body, JobDefinition))
+            found = self._remember(number, read_definition(body))
         return found
 
     def key_of(self, number: int) -> JobKey:
