@@ -94,7 +94,6 @@ class _Hand:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.is_busy = False
         self.unanswered: ClaimRequest | None = None
 
 
@@ -121,8 +120,8 @@ class Exchange:
         self._finished: list[Settlement] = []
         self._finished_held: list[Held] = []
         self._number = 0
-        self._claiming = 0  # hands that claim just now
-        self._hands = [_Hand(number) for number in range(backend.hands)]
+        self._hands = backend.hands
+        self._free = [_Hand(number) for number in range(backend.hands)]  # the others claim just now
         self._is_filled = False  # the last claim brought all it could: there may be more
         self._stale: list[Claim] = []
         self._store_ahead = timedelta(0)  # the store's clock against ours
@@ -133,16 +132,16 @@ class Exchange:
 
     @property
     def is_claiming(self) -> bool:
-        return self._claiming > 0
+        return len(self._free) < self._hands
 
     @property
     def can_claim(self) -> bool:
-        return self._claiming == 0 or (self._claiming < len(self._hands) and self.room.is_ample)
+        return not self.is_claiming or (bool(self._free) and self.room.is_ample)
 
     @property
     def can_settle(self) -> bool:
         """While all are busy what is finished gathers for the next."""
-        return self.in_flight <= len(self._hands)
+        return self.in_flight <= self._hands
 
     @property
     def is_hungry(self) -> bool:
@@ -190,9 +189,8 @@ class Exchange:
         return batch, held
 
     def _free_hand(self) -> _Hand:
-        free = [hand for hand in self._hands if not hand.is_busy]
         # What was not answered may have been carried out: only the same request again tells.
-        return next((hand for hand in free if hand.unanswered), free[0])
+        return next((hand for hand in self._free if hand.unanswered), self._free[0])
 
     async def _send(self, batch: list[Settlement], held: list[Held], hand: _Hand | None) -> Claimed | None:
         self.begun += 1
@@ -210,12 +208,11 @@ class Exchange:
         finally:
             self.in_flight -= 1
             if hand is not None:
-                hand.is_busy = False
-                self._claiming -= 1
+                self._free.append(hand)
         if claimed is not None and hand is not None and request is not None:
             hand.unanswered = None
             self.room.take_back(request)
-            self._is_filled = len(claimed.claims) >= request.limit > 0 and len(self._hands) > 1
+            self._is_filled = len(claimed.claims) >= request.limit > 0 and self._hands > 1
             under_way = timedelta(seconds=self._clock.monotonic() - sent)
             is_late = is_repeat or under_way > self._lease / 2
             left = self._set_stale_aside(claimed, under_way) if is_late else self._lease
@@ -242,8 +239,7 @@ class Exchange:
             log.warning("%d late claims could not be handed back; they wait for their leases to end", len(refs))
 
     def _request(self, hand: _Hand) -> ClaimRequest:
-        hand.is_busy = True
-        self._claiming += 1
+        self._free.remove(hand)
         if hand.unanswered is None:
             self._number += 1
             limit, queues = self.room.promise()
