@@ -80,9 +80,18 @@ INSERT INTO held_key SELECT 'trigger', n, 'key', gen_random_uuid(), now() + (n -
 INSERT INTO decision (lane, first_at, last_at, count, kind)
     SELECT 1 + n % 100, now(), now(), 1, 'skipped' FROM generate_series(1, 20000) n;
 """
+# Rows read from a table, and entries read from each of its indexes (some scans need no row).
 _COUNTED = """
-SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) AS read
+SELECT relname AS name, seq_tup_read + coalesce(idx_tup_fetch, 0) AS read
 FROM pg_stat_xact_user_tables WHERE schemaname = $1
+UNION ALL
+SELECT indexrelname, pg_stat_get_xact_tuples_returned(indexrelid) FROM pg_stat_user_indexes WHERE schemaname = $1
+"""
+# What the planner believes who last saw the store when it was new, with its queues just emptied.
+_STALE = """
+UPDATE pg_class SET relpages = pg_relation_size(oid) / 8192 + 1, reltuples = CASE
+    WHEN relname ~ '^(run|outbox|arrival|held_key|letter|history)' THEN 0 ELSE 100 END
+WHERE relnamespace = 'plans'::regnamespace AND relkind IN ('r', 'i')
 """
 
 
@@ -111,7 +120,7 @@ class Reader:
 
     async def _count(self) -> Counter[str]:
         counted = await self.session.fetch(_COUNTED, _SCHEMA)
-        return Counter({row["relname"]: row["read"] for row in counted})
+        return Counter({row["name"]: row["read"] for row in counted})
 
 
 @pytest.fixture(scope="module")
@@ -225,13 +234,14 @@ async def _change(reader: Reader) -> dict[str, Counter[str]]:
 
 
 # Retention looks at a page of all lanes and of all decisions at a time: by their keys, but more than are in a batch.
-_PAGES = {"lane", "decision"}
+_PAGES = {"lane", "lane_pkey", "decision", "decision_lane"}
 
 
-@pytest.mark.parametrize("is_analysed", [False, True], ids=["never analysed", "analysed"])
-async def test_no_statement_reads_a_table(reader: Reader, is_analysed: bool) -> None:
-    if is_analysed:
-        await reader.session.execute("ANALYZE")
+@pytest.mark.parametrize(
+    "statistics", ["SELECT", _STALE, "ANALYZE"], ids=["never analysed", "analysed long ago", "analysed"]
+)
+async def test_no_statement_reads_a_table(reader: Reader, statistics: str) -> None:
+    await reader.session.execute(statistics)
     seen = {**await _work(reader), **await _look(reader), **await _change(reader)}
     too_much = {
         (operation, table): rows

@@ -36,19 +36,14 @@ class Statements:
     register: str = _call("register", 21)
     remove: str = _call("remove", 4)
     pause: str = _call("pause", 9)
-    due: str = (
-        "SELECT t.at, (SELECT min(next_due) FROM @.job WHERE next_due > t.at) AS next_at, j.* "
-        "FROM (SELECT coalesce($1::timestamptz, statement_timestamp()) AS at) t LEFT JOIN LATERAL ("
-        "SELECT scope_id, job_id, definition, revision, next_due, paused FROM @.job "
-        "WHERE next_due <= t.at ORDER BY next_due, lane LIMIT $2) j ON true"
-    )
+    due: str = _call("due_page", 2)
     fire: str = _call("fire", 3)
     enqueue: str = _call("enqueue", 10)
     enqueue_keyed: str = _call("enqueue_keyed", 11)
     arrive: str = _call("arrive", 11)
     heard: str = (
-        "SELECT * FROM unnest($1::text[], $2::text[]) i(module, type) "
-        "WHERE EXISTS (SELECT FROM @.job WHERE source_module = i.module AND event_type = i.type)"
+        "SELECT i.* FROM unnest($1::text[], $2::text[]) i(module, type) CROSS JOIN LATERAL ("
+        "SELECT FROM @.job WHERE source_module = i.module AND event_type = i.type LIMIT 1) j"
     )
     listening: str = _call("listening", 4)
     notify: str = _call("notify_jobs", 16)

@@ -69,6 +69,16 @@ BEGIN
     RETURN 'stored';
 END $$;
 
+-- What is due by now, and when more will be.
+CREATE FUNCTION due_page(p_now timestamptz, p_limit integer)
+RETURNS TABLE (at timestamptz, next_at timestamptz, scope_id text, job_id text, definition bigint, revision bigint,
+    next_due timestamptz, paused text) LANGUAGE sql STABLE AS $$
+    SELECT t.at, (SELECT job.next_due FROM job WHERE job.next_due > t.at ORDER BY job.next_due LIMIT 1), j.*
+    FROM (SELECT coalesce(p_now, statement_timestamp()) AS at) t LEFT JOIN LATERAL (
+        SELECT job.scope_id, job.job_id, job.definition, job.revision, job.next_due, job.paused FROM job
+        WHERE job.next_due <= t.at ORDER BY job.next_due, job.lane LIMIT p_limit) j ON true
+$$;
+
 CREATE FUNCTION remove(p_now timestamptz, p_scope text, p_job text, p_request uuid) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

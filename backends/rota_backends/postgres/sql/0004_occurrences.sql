@@ -11,14 +11,16 @@ DECLARE
 BEGIN
     PERFORM FROM lane WHERE id = ANY (ARRAY(
         SELECT j.lane FROM jsonb_to_recordset(p_items) AS i(scope text, job text)
-        JOIN job j ON j.scope_id = i.scope AND j.job_id = i.job)) ORDER BY id FOR UPDATE;
+        CROSS JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j))
+    ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
     FOR f IN
         SELECT i.*, j.lane FROM jsonb_to_recordset(p_items) AS i(
             n integer, scope text, job text, revision bigint, expected_due timestamptz, decided timestamptz, next_due timestamptz,
             run_id uuid, due timestamptz, first timestamptz, count integer, covers_from timestamptz,
             covers_to timestamptz, missed_count integer, queues_behind boolean, coalesced jsonb, decisions jsonb)
-        LEFT JOIN job j ON j.scope_id = i.scope AND j.job_id = i.job ORDER BY i.n
+        LEFT JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j ON true
+        ORDER BY i.n
     LOOP
         v_result := _fire(f.lane, v_at, f.revision, f.expected_due, f.decided, f.next_due, f.run_id, f.due, f.first,
             f.count, f.covers_from, f.covers_to, f.missed_count, f.queues_behind, f.coalesced, f.decisions);
@@ -148,14 +150,15 @@ DECLARE
     v_answers enqueued[];
 BEGIN
     WITH i AS MATERIALIZED (
-        SELECT i.*, j.definition, l.last_seq, l.unfinished, j.definition IS NOT NULL AND (
-                EXISTS (SELECT FROM run WHERE run_id = i.run_id) OR EXISTS (SELECT FROM history WHERE run_id = i.run_id)
-                OR EXISTS (SELECT FROM letter WHERE run_id = i.run_id)) AS is_known,
+        SELECT i.*, j.definition, l.last_seq, l.unfinished, j.definition IS NOT NULL AND k.run_id IS NOT NULL AS is_known,
             l.run_id IS NULL AND l.is_open AND (l.ready_at IS NULL OR l.ready_at > p_at) AS is_idle
         FROM unnest(p_lanes, p_runs, p_causes, p_limits, p_payloads) WITH ORDINALITY
             i(lane, run_id, cause, most, payload, n)
         LEFT JOIN LATERAL (SELECT definition FROM job WHERE lane = i.lane OFFSET 0) j ON true
         LEFT JOIN LATERAL (SELECT * FROM lane WHERE id = i.lane OFFSET 0) l ON true
+        LEFT JOIN LATERAL (  -- not EXISTS, which may be looked up in a table of all runs made for it
+            SELECT run_id FROM run WHERE run_id = i.run_id UNION ALL SELECT run_id FROM history WHERE run_id = i.run_id
+            UNION ALL SELECT run_id FROM letter WHERE run_id = i.run_id LIMIT 1) k ON true
     ), a AS MATERIALIZED (
         SELECT i.*, count(*) FILTER (WHERE definition IS NOT NULL AND NOT is_known)
             OVER (PARTITION BY lane ORDER BY n) AS place
@@ -367,7 +370,8 @@ DECLARE
 BEGIN
     v_lanes := ARRAY(
         SELECT j.lane FROM unnest(p_scopes, p_jobs) WITH ORDINALITY i(scope, job, n)
-        JOIN job j ON j.scope_id = i.scope AND j.job_id = i.job ORDER BY i.n);
+        CROSS JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j
+        ORDER BY i.n);
     PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
     FOR i IN 1 .. cardinality(p_runs) LOOP

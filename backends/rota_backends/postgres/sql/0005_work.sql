@@ -269,7 +269,9 @@ LANGUAGE sql STABLE AS $$
     SELECT p_what, l.claim_number::integer, p_at, NULL::timestamptz, l.run_id, l.definition, r.payload, r.cause,
         l.attempt, l.token, l.started_at, l.first_started_at, l.ready_at, r.due, r.event, r.depth, l.queue, l.node_id,
         d.handler <> ALL (p_handlers), d.body, d.payload
-    FROM lane l JOIN run r ON r.run_id = l.run_id JOIN definition d ON d.id = l.definition
+    FROM lane l
+    CROSS JOIN LATERAL (SELECT * FROM run WHERE run_id = l.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT * FROM definition WHERE id = l.definition OFFSET 0) d
     WHERE l.place = 0 AND l.ready_at IS NOT NULL ORDER BY l.ready_at
 $$;
 
@@ -277,8 +279,8 @@ $$;
 CREATE FUNCTION settled_before(p_scopes text[], p_jobs text[], p_tokens bigint[], p_nodes text[])
 RETURNS SETOF boolean LANGUAGE sql STABLE AS $$
     SELECT coalesce((
-        SELECT l.settled_token = i.token AND l.settled_by = i.node FROM job j JOIN lane l ON l.id = j.lane
-        WHERE j.scope_id = i.scope AND j.job_id = i.job), false)
+        SELECT settled_token = i.token AND settled_by = i.node FROM lane WHERE id = (
+            SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job)), false)
     FROM unnest(p_scopes, p_jobs, p_tokens, p_nodes) WITH ORDINALITY i(scope, job, token, node, n) ORDER BY i.n
 $$;
 
@@ -311,7 +313,8 @@ BEGIN
     SELECT CASE WHEN u.n IS NULL THEN 1 ELSE 2 END, i.n::integer, v_at, u.stop, NULL, NULL, NULL::uuid, NULL::bigint
     FROM i LEFT JOIN u ON u.n = i.n WHERE u.n IS NULL OR u.stop IS NOT NULL;
     RETURN QUERY
-    SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, l.run_id, l.token FROM lane l JOIN job j ON j.lane = l.id
+    SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, l.run_id, l.token FROM lane l
+    CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = l.id OFFSET 0) j
     WHERE l.place = 0 AND l.ready_at IS NOT NULL AND l.node_id = p_node
         AND NOT EXISTS (SELECT FROM unnest(p_runs, p_tokens) i(run_id, token)
                         WHERE i.run_id = l.run_id AND i.token = l.token);
@@ -327,8 +330,10 @@ BEGIN
     PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (p_runs))) ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
     FOR l IN
-        SELECT lane.* FROM unnest(p_runs, p_tokens) i(run_id, token) JOIN run r ON r.run_id = i.run_id
-        JOIN lane ON lane.id = r.lane AND lane.leased AND lane.run_id = i.run_id AND lane.token = i.token
+        SELECT lane.* FROM unnest(p_runs, p_tokens) i(run_id, token)
+        CROSS JOIN LATERAL (SELECT lane AS id FROM run WHERE run_id = i.run_id OFFSET 0) r
+        CROSS JOIN LATERAL (SELECT * FROM lane WHERE id = r.id AND leased AND run_id = i.run_id AND token = i.token
+                            OFFSET 0) lane
     LOOP
         UPDATE lane SET leased = false, attempt = attempt - 1, started_at = NULL, node_id = NULL, ready_at = NULL,
             first_started_at = CASE WHEN earlier IS NOT NULL THEN first_started_at END,
@@ -356,12 +361,13 @@ DECLARE
 BEGIN
     SELECT r.lane INTO v_lane FROM (
         SELECT lane FROM run WHERE run_id = p_run UNION ALL SELECT lane FROM arrival WHERE run_id = p_run) r
-    JOIN job j ON j.lane = r.lane AND j.scope_id = p_scope;
+    CROSS JOIN LATERAL (SELECT FROM job WHERE lane = r.lane AND scope_id = p_scope OFFSET 0) j;
     PERFORM FROM lane WHERE id = v_lane FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
     PERFORM _drain_lane(v_lane, v_at);
     IF NOT EXISTS (SELECT FROM run WHERE run_id = p_run AND lane = v_lane) THEN
-        RETURN EXISTS (SELECT FROM history h JOIN job j ON j.lane = h.lane AND j.scope_id = p_scope
+        RETURN EXISTS (SELECT FROM history h
+                       CROSS JOIN LATERAL (SELECT FROM job WHERE lane = h.lane AND scope_id = p_scope OFFSET 0) j
                        WHERE h.run_id = p_run AND h.ended_by = p_request)
             OR EXISTS (SELECT FROM letter WHERE run_id = p_run AND scope_id = p_scope AND ended_by = p_request);
     END IF;

@@ -1,4 +1,5 @@
--- Runs as people read them: four sources with the same columns, so that a page is a union of pages.
+-- Runs as people read them: four sources with the same columns, so that a page is a union of pages. Joins are spelled
+-- out as look-ups: of two tables it takes for empty, the planner may well read the long one for each row of the other.
 
 CREATE VIEW unfinished_run AS
 SELECT r.run_id, r.lane, r.seq, j.scope_id, j.job_id, d.handler,
@@ -8,8 +9,11 @@ SELECT r.run_id, r.lane, r.seq, j.scope_id, j.job_id, d.handler,
     CASE WHEN a.id IS NULL THEN r.start_at ELSE a.retry_at END AS next_attempt_at,
     coalesce(a.attempt, 0) AS attempt, NULL::text AS outcome, a.error, NULL::text AS reason, NULL::bigint AS records,
     a.node_id, a.token, a.earlier, r.start_at IS NOT NULL AS is_delayed
-FROM run r JOIN lane l ON l.id = r.lane JOIN job j ON j.lane = r.lane JOIN definition d ON d.id = r.definition
-LEFT JOIN lane a ON a.id = r.lane AND a.run_id = r.run_id;
+FROM run r
+CROSS JOIN LATERAL (SELECT * FROM lane WHERE id = r.lane OFFSET 0) l
+CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = r.lane OFFSET 0) j
+CROSS JOIN LATERAL (SELECT handler FROM definition WHERE id = r.definition OFFSET 0) d
+LEFT JOIN LATERAL (SELECT l.* WHERE l.run_id = r.run_id) a ON true;
 
 -- In a transaction of the application that has committed, not yet in their lanes.
 CREATE VIEW arriving_run AS
@@ -19,21 +23,23 @@ SELECT r.run_id, r.lane, 4611686018427387904 + r.id AS seq, j.scope_id, j.job_id
     NULL::timestamptz AS started_at, NULL::timestamptz AS ended_at, r.start_at AS next_attempt_at, 0 AS attempt,
     NULL::text AS outcome, NULL::text AS error, NULL::text AS reason, NULL::bigint AS records, NULL::text AS node_id,
     NULL::bigint AS token, NULL::jsonb AS earlier, r.start_at IS NOT NULL AS is_delayed
-FROM arrival r JOIN job j ON j.lane = r.lane JOIN definition d ON d.id = r.definition;
+FROM arrival r
+CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = r.lane OFFSET 0) j
+CROSS JOIN LATERAL (SELECT handler FROM definition WHERE id = r.definition OFFSET 0) d;
 
 CREATE VIEW finished_run AS
 SELECT h.run_id, h.lane, h.seq, j.scope_id, j.job_id, h.handler, h.state, h.cause, h.due, h.event_id, h.replay_of,
     h.covers_from, h.covers_to, h.missed_count, h.queued_at, h.first_started_at, h.started_at, h.ended_at,
     NULL::timestamptz AS next_attempt_at, h.attempt, h.outcome, h.error, h.reason, h.records, h.node_id, h.token,
     h.earlier, false AS is_delayed
-FROM history h JOIN job j ON j.lane = h.lane;
+FROM history h CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = h.lane OFFSET 0) j;
 
 CREATE VIEW dead_run AS
 SELECT h.run_id, h.lane, h.seq, h.scope_id, j.job_id, h.handler, h.state, h.cause, h.due, h.event_id, h.replay_of,
     h.covers_from, h.covers_to, h.missed_count, h.queued_at, h.first_started_at, h.started_at, h.ended_at,
     NULL::timestamptz AS next_attempt_at, h.attempt, h.outcome, h.error, h.reason, h.records, h.node_id, h.token,
     h.earlier, false AS is_delayed
-FROM letter h JOIN job j ON j.lane = h.lane;
+FROM letter h CROSS JOIN LATERAL (SELECT job_id FROM job WHERE lane = h.lane OFFSET 0) j;
 
 CREATE FUNCTION one_run(p_scope text, p_run uuid) RETURNS SETOF finished_run LANGUAGE sql STABLE AS $$
     SELECT * FROM unfinished_run WHERE run_id = p_run AND scope_id = p_scope
@@ -87,7 +93,7 @@ CREATE VIEW stored_job AS
 SELECT j.lane, j.scope_id, j.job_id, j.definition, j.revision, j.owner, j.paused, j.next_due, j.decided,
     l.unfinished - l.leased::integer + (SELECT count(*) FROM arrival a WHERE a.lane = j.lane)::integer AS queued,
     CASE WHEN l.leased THEN l.run_id END AS running, l.last_attempt_at, l.last_success_at, l.last_failure_at
-FROM job j JOIN lane l ON l.id = j.lane;
+FROM job j CROSS JOIN LATERAL (SELECT * FROM lane WHERE id = j.lane OFFSET 0) l;
 
 CREATE FUNCTION job_page(p_scope text, p_after text, p_owner text, p_limit integer) RETURNS SETOF stored_job
 LANGUAGE plpgsql STABLE AS $$
