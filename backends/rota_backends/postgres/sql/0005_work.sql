@@ -38,20 +38,23 @@ DECLARE
     v_stored integer[];
     v_crowded bigint[];
 BEGIN
-    WITH s AS MATERIALIZED (
-        -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
-        SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
-            coalesce(s.outcome, 'succeeded') AS outcome, coalesce(s.facts, 1) AS facts, s.error, s.reason, s.records,
-            s.wait, coalesce(s.expired, false) AS expired, s.number
-        FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
-            s_waits, s_expired) WITH ORDINALITY
-            AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
-        CROSS JOIN LATERAL (SELECT * FROM run WHERE run_id = s.run_id OFFSET 0) r
-        ORDER BY r.lane
-    ), k AS MATERIALIZED (
+    WITH k AS MATERIALIZED (
         SELECT s.*, l.attempt, l.started_at, l.first_started_at, l.earlier, l.node_id, l.stop, l.stop_by, l.kept,
             o.overruled, NOT o.overruled AND s.state = 'retrying' AS retries
-        FROM s
+        FROM (
+            -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
+            SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
+                coalesce(s.outcome, 'succeeded') AS outcome, coalesce(s.facts, 1) AS facts, s.error, s.reason,
+                s.records, s.wait, coalesce(s.expired, false) AS expired, s.number
+            FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
+                s_waits, s_expired) WITH ORDINALITY
+                AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
+            CROSS JOIN LATERAL (
+                SELECT run_id, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of, missed_count,
+                    depth, cause, event_id
+                FROM run WHERE run_id = s.run_id OFFSET 0) r
+            ORDER BY r.lane
+        ) s
         CROSS JOIN LATERAL (
             SELECT * FROM lane WHERE id = s.lane AND leased AND token = s.token AND run_id = s.run_id
                 AND (NOT s.expired OR ready_at <= v_at) FOR UPDATE
@@ -106,8 +109,9 @@ BEGIN
         SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, v_at, u.due, u.covers_from,
             u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt, u.state, u.cause,
             f.handler, u.event_id, u.outcome, u.node_id, u.error, u.reason, u.earlier,
-            (SELECT scope_id FROM job WHERE lane = u.lane), u.depth, u.event, coalesce(u.payload, f.payload)
+            (SELECT scope_id FROM job WHERE lane = u.lane), u.depth, r.event, coalesce(r.payload, f.payload)
         FROM u CROSS JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = u.definition OFFSET 0) f
+        CROSS JOIN LATERAL (SELECT event, payload FROM run WHERE run_id = u.run_id OFFSET 0) r  -- as it was before
         WHERE u.state = 'dead' AND NOT u.overruled
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, next_attempt_at, records, attempt, depth,
