@@ -1,0 +1,96 @@
+"""One row of the outbox holds the facts of a batch: they are told, held up and set aside one by one all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rota.backend import Fact, JobKey, SetAside
+from rota_backends.postgres import PostgresBackend
+from tests.postgres.driving import claim, register, sql, success, trigger
+
+_JOBS = [f"job {number}" for number in range(5)]
+
+
+async def _settled_batch(backend: PostgresBackend) -> None:
+    """Two rows: five runs that started in one claim, five that ended in one settlement."""
+    await register(backend, *_JOBS)
+    await backend.tell_facts()
+    for name in _JOBS:
+        await trigger(backend, name)
+    claims = (await claim(backend)).claims
+    assert await backend.settle([success(each) for each in claims]) == ([True] * 5, None)
+    assert await _rows() == 2
+
+
+async def _rows() -> int:
+    count: int = (await sql("SELECT count(*) FROM outbox"))[0][0]
+    return count
+
+
+async def _facts(backend: PostgresBackend, **what: object) -> list[Fact]:
+    facts = await backend.relay("node", **what)  # type: ignore[arg-type]
+    assert facts is not None
+    return facts
+
+
+def _key(name: str) -> JobKey:
+    return JobKey("default", name)
+
+
+def _told(facts: Iterable[Fact]) -> list[tuple[str, str]]:
+    return [(fact.event_type, fact.subject) for fact in facts]
+
+
+async def test_a_job_that_is_held_up_holds_up_no_other_of_its_batch(backend: PostgresBackend) -> None:
+    await _settled_batch(backend)
+    held_up = _key("job 1")
+    free = await _facts(backend, skip=[held_up])
+    assert len(free) == 8
+    assert "job 1" not in {fact.subject for fact in free}
+    assert await _facts(backend, done=[fact.seq for fact in free], skip=[held_up]) == []
+    assert await _rows() == 2
+    rest = await _facts(backend)
+    assert _told(rest) == [("JobTriggered", "job 1"), ("JobSucceeded", "job 1")]
+    assert await _facts(backend, done=[fact.seq for fact in rest]) == []
+    assert await _rows() == 0
+
+
+async def test_later_batches_come_past_one_of_which_only_held_up_facts_are_left(backend: PostgresBackend) -> None:
+    await _settled_batch(backend)
+    told = [fact.seq for fact in await _facts(backend) if fact.subject != "job 1"]
+    await trigger(backend, "job 2")
+    (again,) = (await claim(backend)).claims
+    facts = await _facts(backend, done=told, skip=[_key("job 1")], limit=1)
+    assert [(fact.event_type, fact.run_id) for fact in facts] == [("JobTriggered", again.run_id)]
+
+
+async def test_what_was_told_is_not_told_again_however_often_it_is_said(backend: PostgresBackend) -> None:
+    await _settled_batch(backend)
+    facts = await _facts(backend)
+    some = [fact.seq for fact in facts[:2]]
+    for _ in range(3):
+        assert _told(await _facts(backend, done=some)) == _told(facts[2:])
+    assert await _facts(backend, done=[fact.seq for fact in facts]) == []
+    assert await _rows() == 0
+
+
+async def test_a_page_may_be_smaller_than_a_batch(backend: PostgresBackend) -> None:
+    await _settled_batch(backend)
+    all_of_them, done = _told(await _facts(backend)), list[int]()
+    pages = []
+    while page := await _facts(backend, done=done, limit=2):
+        assert len(page) <= 2
+        pages += _told(page)
+        done = [fact.seq for fact in page]
+    assert pages == all_of_them
+
+
+async def test_one_fact_of_a_batch_is_set_aside_and_the_others_stay(backend: PostgresBackend) -> None:
+    await _settled_batch(backend)
+    facts = await _facts(backend)
+    aside = SetAside(facts[3].seq, "TypeError")
+    for _ in range(2):  # a repeat, as after a lost answer
+        assert _told(await _facts(backend, set_aside=[aside])) == _told(facts[:3] + facts[4:])
+    (row,) = await sql("SELECT kind, run_id, why FROM set_aside")
+    assert tuple(row) == (facts[3].event_type, facts[3].run_id, "TypeError")
+    assert (await backend.census()).set_aside == 1
