@@ -1,6 +1,6 @@
--- Claiming and settling. One call is one exchange of a node: settle what is finished, then claim. Lanes are locked in
--- one statement and read in the next: in READ COMMITTED each has a snapshot of its own, so what is read was committed
--- before the lock was taken. Recorded times are taken after the locks.
+-- Claiming and settling. One call is one exchange of a node: settle what is finished, then claim. A claim locks lanes in
+-- one statement and reads their runs in the next: in READ COMMITTED each has a snapshot of its own, so what is read was
+-- committed before the lock was taken. A settlement does both in one: it reads no run but the one that its lease is on.
 
 -- what: 0 the store's time (and next_at), 1 a claim, 2 an expired lease, 3 a refused settlement (number).
 CREATE TYPE exchanged AS (
