@@ -12,14 +12,13 @@ from rota.event import Event
 from rota_backends.sqlite import nodes
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid
-from rota_backends.sqlite.lane import refresh
+from rota_backends.sqlite.lane import COLUMNS, NAMES, Lane, refresh
 from rota_backends.sqlite.session import Session
 
 EXPIRED_PAGE = 100
 HEAD = "r.seq, r.run_id, r.definition, r.cause, r.due, r.depth, r.attempt, r.first_started_at, r.payload, r.event"
-_LANE = "l.id, l.token, l.queue, l.handler, l.ready_at, l.node, l.started_at, l.lease_until"
-_QUEUE, _READY_AT, _WIDTH = 2, 4, 8
-_LANES = f"SELECT {_LANE}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head"
+_QUEUE, _READY_AT = NAMES.index("queue"), NAMES.index("ready_at")
+_LANES = f"SELECT {COLUMNS}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head"
 _READY = f"""{_LANES} WHERE l.ready_at IS NOT NULL AND l.rank = ? AND l.queue = ? AND l.handler = ?
     ORDER BY l.ready_at"""
 _CLAIMED = """UPDATE rota_lane SET token = token + 1, lease_until = ?, node = ?, number = ?, started_at = ?,
@@ -116,54 +115,36 @@ def _pick(session: Session, kinds: list[Kind], limit: int, free: dict[str, int] 
 
 def _hand_over(session: Session, request: ClaimRequest, rows: list[Row]) -> list[Claim]:
     now, node, until = session.now, request.node_id, session.now + span(request.lease)
-    lanes = [row[0] for row in rows]
-    session.db.execute(_CLAIMED, (until, node, request.number, now, now, str(lanes)))
-    session.forget_lanes(lanes)
-    ends, handlers, claims = instant(until), request.handlers, []
-    for row in rows:
-        token, head = row[1] + 1, row[_WIDTH:]
-        session.claimed[row[0], token] = head
-        claims.append(_as_claim(session, row, token, node, session.time, ends, row[3] not in handlers))
+    found = [(session.adopt(row), row[len(NAMES) :]) for row in rows]
+    session.db.execute(_CLAIMED, (until, node, request.number, now, now, str([lane.id for lane, _ in found])))
+    session.load_definitions({head[2] for _, head in found})
+    ends, claims = instant(until), []
+    for lane, head in found:
+        lane.take(until, node, request.number, now)
+        session.claimed[lane.id, lane.token] = head
+        made = _as_claim(session, lane, head, session.time, ends, lane.handler not in request.handlers)
+        session.remember_id(made.key, lane.id)
+        claims.append(made)
     if session.tells_facts:
         session.facts += [
-            (
-                TRIGGERED_CODE,
-                now,
-                lane,
-                definition,
-                run_id,
-                attempt + 1,
-                0,
-                cause,
-                due,
-                now,
-                None,
-                None,
-                None,
-                depth + 1,
-            )
-            for lane, *_, run_id, definition, cause, due, depth, attempt, _, _, _ in rows
-        ]
+            (TRIGGERED_CODE, now, lane.id, head[2], head[1], head[6] + 1, 0, head[3], head[4], now, None, None, None,
+             head[5] + 1)
+            for lane, head in found
+        ]  # fmt: skip
     return claims
 
 
 def _as_claim(
-    session: Session,
-    row: Row,
-    token: int,
-    node: str,
-    started_at: datetime,
-    ends: datetime,
-    handler_is_missing: bool,
+    session: Session, lane: Lane, head: Row, started_at: datetime, ends: datetime, handler_is_missing: bool
 ) -> Claim:
-    _, run_id, number, cause, due, depth, attempt, first_started_at, payload, event = row[_WIDTH:]
+    _, run_id, number, cause, due, depth, attempt, first_started_at, payload, event = head
     definition = session.definition(number)
     return Claim(
         session.key_of(number), uuid(run_id), definition, definition.payload if payload is None else payload,
-        CAUSES[cause], attempt + 1, token, started_at,
+        CAUSES[cause], attempt + 1, lane.token, started_at,
         started_at if first_started_at is None else instant(first_started_at), ends,
-        None if due is None else instant(due), None if event is None else load(event, Event), depth, row[_QUEUE],
-        node, handler_is_missing,
+        None if due is None else instant(due), None if event is None else load(event, Event), depth, lane.queue,
+        lane.node or "", handler_is_missing,
     )  # fmt: skip
 
 
@@ -171,12 +152,16 @@ def held(session: Session, where: str, parameters: Row, handlers: frozenset[str]
     """Claims that were made before and still hold."""
     query = f"{_LANES} WHERE l.lease_until IS NOT NULL AND {where}"
     return [
-        _as_claim(
-            session, row, row[1], row[5], instant(row[6]), instant(row[7]),
-            handlers is not None and row[3] not in handlers,
-        )
+        _as_held(session, session.adopt(row), row[len(NAMES) :], handlers)
         for row in session.db.execute(query, parameters).fetchall()
-    ]  # fmt: skip
+    ]
+
+
+def _as_held(session: Session, lane: Lane, head: Row, handlers: frozenset[str] | None) -> Claim:
+    assert lane.started_at is not None
+    assert lane.lease_until is not None
+    is_missing = handlers is not None and lane.handler not in handlers
+    return _as_claim(session, lane, head, instant(lane.started_at), instant(lane.lease_until), is_missing)
 
 
 def _answer(session: Session, claims: list[Claim]) -> Claimed:

@@ -14,7 +14,8 @@ _HOT = (
     "started_at", "stop", "removed", "settled_token", "settled_node", "unfinished", "delayed", "kept", "definition",
     "paused", "last_attempt_at", "last_success_at", "last_failure_at",
 )  # fmt: skip
-COLUMNS = ", ".join(f"l.{name}" for name in ("id", *_HOT))
+NAMES = ("id", *_HOT)
+COLUMNS = ", ".join(f"l.{name}" for name in NAMES)
 BY_ID = f"SELECT {COLUMNS} FROM rota_lane l WHERE l.id = ?"
 BY_KEY = f"SELECT {COLUMNS} FROM rota_job j JOIN rota_lane l ON l.id = j.id WHERE j.scope_id = ? AND j.job_id = ?"
 UPDATE = f"UPDATE rota_lane SET {', '.join(f'{name} = ?' for name in _HOT)} WHERE id = ?"
@@ -98,6 +99,13 @@ class Lane:
             self.settled_node, self.unfinished, self.delayed, self.kept, self.definition, self.paused,
             self.last_attempt_at, self.last_success_at, self.last_failure_at, self.id,
         )  # fmt: skip
+
+    def take(self, until: int, node: str, number: int, now: int) -> None:
+        """Claimed, as the statement in claiming.py writes it."""
+        self.token += 1
+        self.lease_until, self.node, self.number, self.started_at, self.last_attempt_at = until, node, number, now, now
+        self.pinned = 1
+        self.ready_at = self.wake_at = None
 
     def free(self) -> None:
         """Nobody holds it any more; what was said of the leased run goes with the lease."""
