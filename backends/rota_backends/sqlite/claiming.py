@@ -121,15 +121,15 @@ def _hand_over(session: Session, request: ClaimRequest, rows: list[Row]) -> list
     ends, claims = instant(until), []
     for lane, head in found:
         lane.take(until, node, request.number, now)
-        session.claimed[lane.id, lane.token] = head
         made = _as_claim(session, lane, head, session.time, ends, lane.handler not in request.handlers)
+        session.claimed[lane.id, lane.token] = head, made.run_id
         session.remember_id(made.key, lane.id)
         claims.append(made)
     if session.tells_facts:
         session.facts += [
-            (TRIGGERED_CODE, now, lane.id, head[2], head[1], head[6] + 1, 0, head[3], head[4], now, None, None, None,
-             head[5] + 1)
-            for lane, head in found
+            (TRIGGERED_CODE, now, lane.id, head[2], made.run_id, made.attempt, 0, head[3], head[4], now, None, None,
+             None, made.depth + 1)
+            for (lane, head), made in zip(found, claims, strict=True)
         ]  # fmt: skip
     return claims
 

@@ -281,6 +281,6 @@ def _bury(session: Session, lane: Lane, run_id: bytes, definition: int, event: s
     kinds = (FactKind.FAILED, FactKind.DEAD_LETTERED) if session.tells_facts else (FactKind.DEAD_LETTERED,)
     for kind in kinds:
         session.facts.append(
-            (KIND_CODE[kind], now, lane.id, definition, run_id, 0, 0, EVENT_CODE, None, None, reason, None, None,
-             depth + 1)
+            (KIND_CODE[kind], now, lane.id, definition, uuid(run_id), 0, 0, EVENT_CODE, None, None, reason, None,
+             None, depth + 1)
         )  # fmt: skip

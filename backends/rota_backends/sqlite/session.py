@@ -7,19 +7,22 @@ import sqlite3
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from rota.backend import JobKey
 from rota.clock import Clock
 from rota.codec.definitions import read_definition
 from rota.definition import JobDefinition
 from rota_backends.sqlite.codes import dump, micros
+from rota_backends.sqlite.facts import FactRow, pack
 from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, Lane
 
 _WIDTH = len(NAMES)
 _REMEMBERED = 100_000
 _LANES_REMEMBERED = 20_000
 _BODIES = "SELECT d.id, d.body FROM json_each(?) e JOIN rota_definition d ON d.id = e.value"
-_FACT = "INSERT INTO rota_fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_FACTS_A_ROW = 1000
+_ROWS_OF_FACTS = 50  # remembered, so that whoever made them need not read them to tell them
 
 
 class Session:
@@ -31,7 +34,7 @@ class Session:
         self.time: datetime = clock.now()
         self.now = 0  # the same, as stored
         self.has_news = False  # something may have become claimable or due
-        self.facts: list[tuple[Any, ...]] = []
+        self.facts: list[FactRow] = []
         self._touched: dict[int, Lane] = {}  # by this transaction
         self._last_seq: int | None = None
         self._version = 0  # SQLite's counter of commits by other connections
@@ -41,10 +44,11 @@ class Session:
     def _forget(self) -> None:
         """What was remembered may be of a transaction that never was."""
         self._lanes: dict[int, Lane] = {}  # as they are stored; right until another connection commits
+        self.untold: dict[int, dict[int, FactRow]] = {}  # rows of facts, likewise
         self._definitions: dict[int, JobDefinition] = {}
         self._keys: dict[int, JobKey] = {}
         self._ids: dict[JobKey, int] = {}
-        self.claimed: dict[tuple[int, int], tuple[Any, ...]] = {}  # by lane and token: what a settlement needs again
+        self.claimed: dict[tuple[int, int], tuple[tuple[Any, ...], UUID]] = {}  # by lane and token, for settlements
         self._tells = False
 
     # --- transactions ---
@@ -60,6 +64,7 @@ class Session:
         (version,) = self.db.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._lanes) > _LANES_REMEMBERED:
             self._lanes.clear()
+            self.untold.clear()
             self._version = version
 
     def end_snapshot(self) -> None:
@@ -89,9 +94,12 @@ class Session:
         return self._last_seq
 
     def _write_facts(self) -> None:
-        (last,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'facts'").fetchone()
-        self.db.executemany(_FACT, [(seq, *fact) for seq, fact in enumerate(self.facts, last + 1)])
-        self.db.execute("UPDATE rota_meta SET value = ? WHERE name = 'facts'", (last + len(self.facts),))
+        for first in range(0, len(self.facts), _FACTS_A_ROW):
+            facts = dict(enumerate(self.facts[first : first + _FACTS_A_ROW]))
+            row = (len(facts), pack(facts))
+            made = self.db.execute("INSERT INTO rota_fact (count, body) VALUES (?, ?)", row)
+            if len(self.untold) < _ROWS_OF_FACTS and made.lastrowid is not None:
+                self.untold[made.lastrowid] = facts
         self.facts.clear()
 
     # --- facts ---

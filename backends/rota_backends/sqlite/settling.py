@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from rota.backend import Claimed, ClaimRequest, FactKind, Settlement
 from rota.codec import to_dict
@@ -18,6 +19,7 @@ from rota_backends.sqlite.codes import (
     RETRYING,
     instant,
     span,
+    uuid,
 )
 from rota_backends.sqlite.endings import finish, forget_oldest
 from rota_backends.sqlite.lane import Lane, refresh
@@ -59,13 +61,16 @@ class Settling:
             return lane.settled_token == new.token and lane.settled_node == new.node_id
         if new.only_if_expired and lane.lease_until > session.now:
             return False
-        head = session.claimed.pop((lane.id, lane.token), None)
-        if head is None:
-            head = session.db.execute(_HEAD, (lane.head,)).fetchone()
-        self._settle(lane, head, new)
+        known = session.claimed.pop((lane.id, lane.token), None)
+        self._settle(lane, *(known or self._head(lane)), new)
         return True
 
-    def _settle(self, lane: Lane, head: tuple[Any, ...], new: Settlement) -> None:
+    def _head(self, lane: Lane) -> tuple[tuple[Any, ...], UUID]:
+        """Claimed by another process, or by this one before it was started anew."""
+        head = self._session.db.execute(_HEAD, (lane.head,)).fetchone()
+        return head, uuid(head[1])
+
+    def _settle(self, lane: Lane, head: tuple[Any, ...], run_id: UUID, new: Settlement) -> None:
         now = self._session.now
         state, facts, reason = new.state, new.facts, new.reason
         if state is RunState.SUCCEEDED:
@@ -81,7 +86,7 @@ class Settling:
         else:
             self._end(lane, head, new, FINAL_CODE[state], reason)
         if facts:
-            self._tell(lane, head, new, facts, start_at)
+            self._tell(lane, head, run_id, new, facts, start_at)
         lane.settled_token, lane.settled_node = new.token, new.node_id
         lane.free()
         self._freed.append(lane)
@@ -118,9 +123,15 @@ class Settling:
             lane.kept += 1
 
     def _tell(
-        self, lane: Lane, head: tuple[Any, ...], new: Settlement, facts: tuple[FactKind, ...], next_at: int | None
+        self,
+        lane: Lane,
+        head: tuple[Any, ...],
+        run_id: UUID,
+        new: Settlement,
+        facts: tuple[FactKind, ...],
+        next_at: int | None,
     ) -> None:
-        _, run_id, definition, cause, due, depth, attempt, *_ = head
+        _, _, definition, cause, due, depth, attempt, *_ = head
         for kind in facts:
             if self._tells or kind is FactKind.DEAD_LETTERED:
                 self._session.facts.append(
