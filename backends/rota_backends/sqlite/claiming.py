@@ -12,15 +12,14 @@ from rota.event import Event
 from rota_backends.sqlite import nodes
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid
-from rota_backends.sqlite.lane import COLUMNS, NAMES, Lane, refresh
+from rota_backends.sqlite.lane import COLUMNS, HEAD, NAMES, Head, Lane, refresh
 from rota_backends.sqlite.session import Session
 
 EXPIRED_PAGE = 100
-HEAD = "r.seq, r.run_id, r.definition, r.cause, r.due, r.depth, r.attempt, r.first_started_at, r.payload, r.event"
-_QUEUE, _READY_AT = NAMES.index("queue"), NAMES.index("ready_at")
-_LANES = f"SELECT {COLUMNS}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head"
-_READY = f"""{_LANES} WHERE l.ready_at IS NOT NULL AND l.rank = ? AND l.queue = ? AND l.handler = ?
-    ORDER BY l.ready_at"""
+_HELD = f"""SELECT {COLUMNS}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head
+    WHERE l.lease_until IS NOT NULL AND """
+_READY = """SELECT ready_at, id, queue FROM rota_lane WHERE ready_at IS NOT NULL AND rank = ? AND queue = ?
+    AND handler = ? ORDER BY ready_at"""
 _CLAIMED = """UPDATE rota_lane SET token = token + 1, lease_until = ?, node = ?, number = ?, started_at = ?,
     last_attempt_at = ?, pinned = 1, ready_at = NULL, wake_at = NULL WHERE id IN (SELECT value FROM json_each(?))"""
 _FIRST_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT NULL
@@ -55,10 +54,10 @@ def claim(session: Session, request: ClaimRequest) -> Claimed:
     if request.number and _is_repeat(session, request):
         before = held(session, "l.node = ? AND l.number = ?", (request.node_id, request.number), request.handlers)
         return _answer(session, before)
-    rows = _ready(session, request) if request.limit > 0 else []
-    if not rows:
+    ready = _ready(session, request) if request.limit > 0 else []
+    if not ready:
         return _answer(session, [])
-    claims = _hand_over(session, request, rows)
+    claims = _hand_over(session, request, session.lanes_with_heads(ready))
     if request.number:
         made = (request.node_id, request.number, session.now)
         session.db.execute("INSERT OR REPLACE INTO rota_claim VALUES (?, ?, ?)", made)
@@ -83,9 +82,9 @@ def _kinds(session: Session, request: ClaimRequest) -> Iterator[Kind]:
         kind = session.db.execute(_NEXT_KIND, kind).fetchone()
 
 
-def _ready(session: Session, request: ClaimRequest) -> list[Row]:
-    """Lanes with their heads: by rank, then by who became ready first, within the slots of each queue."""
-    found: list[Row] = []
+def _ready(session: Session, request: ClaimRequest) -> list[int]:
+    """Lanes: by rank, then by who became ready first, within the slots of each queue."""
+    found: list[int] = []
     free = None if request.queues is None else dict(request.queues)
     kinds = list(_kinds(session, request))
     for rank in dict.fromkeys(kind[0] for kind in kinds):
@@ -95,27 +94,27 @@ def _ready(session: Session, request: ClaimRequest) -> list[Row]:
     return found
 
 
-def _pick(session: Session, kinds: list[Kind], limit: int, free: dict[str, int] | None, found: list[Row]) -> None:
+def _pick(session: Session, kinds: list[Kind], limit: int, free: dict[str, int] | None, found: list[int]) -> None:
     """Of one rank; the kinds are merged row by row, so that no more is read than is taken."""
     if len(kinds) == 1 and free is None:
-        found += session.db.execute(f"{_READY} LIMIT ?", (*kinds[0], limit - len(found))).fetchall()
+        ready = session.db.execute(f"{_READY} LIMIT ?", (*kinds[0], limit - len(found)))
+        found += [lane for _, lane, _ in ready.fetchall()]
         return
     cursors = [session.db.execute(_READY, kind) for kind in kinds]
-    for row in heapq.merge(*cursors, key=lambda row: row[_READY_AT]):
+    for _, lane, queue in heapq.merge(*cursors):
         if free is not None:
-            if free[row[_QUEUE]] <= 0:
+            if free[queue] <= 0:
                 continue
-            free[row[_QUEUE]] -= 1
-        found.append(row)
+            free[queue] -= 1
+        found.append(lane)
         if len(found) >= limit:
             break
     for cursor in cursors:
         cursor.close()
 
 
-def _hand_over(session: Session, request: ClaimRequest, rows: list[Row]) -> list[Claim]:
+def _hand_over(session: Session, request: ClaimRequest, found: list[tuple[Lane, Head]]) -> list[Claim]:
     now, node, until = session.now, request.node_id, session.now + span(request.lease)
-    found = [(session.adopt(row), row[len(NAMES) :]) for row in rows]
     session.db.execute(_CLAIMED, (until, node, request.number, now, now, str([lane.id for lane, _ in found])))
     session.load_definitions({head[2] for _, head in found})
     ends, claims = instant(until), []
@@ -135,7 +134,7 @@ def _hand_over(session: Session, request: ClaimRequest, rows: list[Row]) -> list
 
 
 def _as_claim(
-    session: Session, lane: Lane, head: Row, started_at: datetime, ends: datetime, handler_is_missing: bool
+    session: Session, lane: Lane, head: Head, started_at: datetime, ends: datetime, handler_is_missing: bool
 ) -> Claim:
     _, run_id, number, cause, due, depth, attempt, first_started_at, payload, event = head
     definition = session.definition(number)
@@ -150,14 +149,13 @@ def _as_claim(
 
 def held(session: Session, where: str, parameters: Row, handlers: frozenset[str] | None) -> list[Claim]:
     """Claims that were made before and still hold."""
-    query = f"{_LANES} WHERE l.lease_until IS NOT NULL AND {where}"
     return [
         _as_held(session, session.adopt(row), row[len(NAMES) :], handlers)
-        for row in session.db.execute(query, parameters).fetchall()
+        for row in session.db.execute(_HELD + where, parameters).fetchall()
     ]
 
 
-def _as_held(session: Session, lane: Lane, head: Row, handlers: frozenset[str] | None) -> Claim:
+def _as_held(session: Session, lane: Lane, head: Head, handlers: frozenset[str] | None) -> Claim:
     assert lane.started_at is not None
     assert lane.lease_until is not None
     is_missing = handlers is not None and lane.handler not in handlers

@@ -15,7 +15,7 @@ from rota.codec.definitions import read_definition
 from rota.definition import JobDefinition
 from rota_backends.sqlite.codes import dump, micros
 from rota_backends.sqlite.facts import FactRow, pack
-from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, Lane
+from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, WITH_HEADS, Head, Lane
 
 _WIDTH = len(NAMES)
 _REMEMBERED = 100_000
@@ -48,7 +48,7 @@ class Session:
         self._definitions: dict[int, JobDefinition] = {}
         self._keys: dict[int, JobKey] = {}
         self._ids: dict[JobKey, int] = {}
-        self.claimed: dict[tuple[int, int], tuple[tuple[Any, ...], UUID]] = {}  # by lane and token, for settlements
+        self.claimed: dict[tuple[int, int], tuple[Head, UUID]] = {}  # by lane and token, for settlements
         self._tells = False
 
     # --- transactions ---
@@ -158,6 +158,17 @@ class Session:
         if len(known) > 1:
             for row in self.db.execute(BY_IDS, (str(known),)).fetchall():
                 self.adopt(row)
+
+    def lanes_with_heads(self, ids: list[int]) -> list[tuple[Lane, Head]]:
+        """Lanes whose next run may start, with that run."""
+        known = {number: lane for number in ids if (lane := self._lanes.get(number)) is not None and lane.known_head}
+        missing = [number for number in ids if number not in known]
+        if missing:
+            for row in self.db.execute(WITH_HEADS, (str(missing),)).fetchall():
+                lane = known[row[0]] = self.adopt(row)
+                lane.head, lane.run = row[_WIDTH], row[_WIDTH:]
+        self._touched.update(known)
+        return [(lane, lane.run) for number in ids if (lane := known[number]).run is not None]
 
     def new_lane(self, key: JobKey) -> Lane:
         made = self.db.execute("INSERT INTO rota_job (scope_id, job_id) VALUES (?, ?)", key)

@@ -261,6 +261,7 @@ class StoreThread:
         try:
             self._begin(session, calls)
         except Exception as error:
+            self._rollback(session)
             self._fail(calls, self._told(error, False))
             return
         try:
