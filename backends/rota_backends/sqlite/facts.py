@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from itertools import repeat
 from typing import Any
-from uuid import UUID
 
 from rota_backends.sqlite.codes import uuid_of_hex
 
@@ -35,7 +34,7 @@ def place_of(number: int) -> tuple[int, int]:
 def pack(facts: dict[int, FactRow]) -> str:
     """Facts by their places in the row."""
     columns: list[Any] = list(zip(*facts.values(), strict=True))
-    columns[RUN] = [None if each is None else _hex(each) for each in columns[RUN]]
+    columns[RUN] = [None if each is None else each.hex for each in columns[RUN]]
     count = len(facts)
     places = count if max(facts) == count - 1 else list(facts)
     return _encode([places, *(each[0] if each.count(each[0]) == count else each for each in columns)])
@@ -48,7 +47,3 @@ def unpack(body: str) -> dict[int, FactRow]:
     columns[RUN] = (None if each is None else uuid_of_hex(each) for each in columns[RUN])
     places = range(first) if isinstance(first, int) else first
     return dict(zip(places, zip(*columns, strict=False), strict=False))
-
-
-def _hex(run_id: UUID) -> str:
-    return f"{run_id.int:032x}"

@@ -19,7 +19,7 @@ from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAME
 
 _WIDTH = len(NAMES)
 _REMEMBERED = 100_000
-_LANES_REMEMBERED = 20_000
+_LANES_REMEMBERED = 5_000
 _BODIES = "SELECT d.id, d.body FROM json_each(?) e JOIN rota_definition d ON d.id = e.value"
 _FACTS_A_ROW = 1000
 _ROWS_OF_FACTS = 50  # remembered, so that whoever made them need not read them to tell them
