@@ -113,23 +113,23 @@ def _pick(session: Session, kinds: list[Kind], limit: int, free: dict[str, int] 
         cursor.close()
 
 
-def _hand_over(session: Session, request: ClaimRequest, found: list[tuple[Lane, Head]]) -> list[Claim]:
+def _hand_over(session: Session, request: ClaimRequest, lanes: list[Lane]) -> list[Claim]:
     now, node, until = session.now, request.node_id, session.now + span(request.lease)
-    session.db.execute(_CLAIMED, (until, node, request.number, now, now, str([lane.id for lane, _ in found])))
-    session.load_definitions({head[2] for _, head in found})
-    ends, claims = instant(until), []
-    for lane, head in found:
+    session.db.execute(_CLAIMED, (until, node, request.number, now, now, str([lane.id for lane in lanes])))
+    heads = [lane.run for lane in lanes if lane.run is not None]
+    session.definitions({head[2] for head in heads})
+    ends, claims, tells = instant(until), [], session.tells_facts
+    for lane, head in zip(lanes, heads, strict=True):
         lane.take(until, node, request.number, now)
         made = _as_claim(session, lane, head, session.time, ends, lane.handler not in request.handlers)
-        session.claimed[lane.id, lane.token] = head, made.run_id
+        session.claimed[lane.id] = lane.token, head, made.run_id
         session.remember_id(made.key, lane.id)
         claims.append(made)
-    if session.tells_facts:
-        session.facts += [
-            (TRIGGERED_CODE, now, lane.id, head[2], made.run_id, made.attempt, 0, head[3], head[4], now, None, None,
-             None, made.depth + 1)
-            for (lane, head), made in zip(found, claims, strict=True)
-        ]  # fmt: skip
+        if tells:
+            session.facts.append(
+                (TRIGGERED_CODE, now, lane.id, head[2], made.run_id, made.attempt, 0, head[3], head[4], now, None,
+                 None, None, made.depth + 1)
+            )  # fmt: skip
     return claims
 
 

@@ -101,8 +101,8 @@ class Lane:
         self.run: Head | None = None  # the run in `head`, where it was read
 
     @property
-    def known_head(self) -> Head | None:
-        return self.run if self.run is not None and self.run[0] == self.head else None
+    def has_read_head(self) -> bool:
+        return self.run is not None and self.run[0] == self.head
 
     def values(self) -> tuple[Any, ...]:
         return (

@@ -234,14 +234,14 @@ def _are_heard(session: Session, batch: Sequence[EventRef]) -> bool:
 def peek_notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]] | Answer:
     """Most events concern no job: those need no transaction."""
     if not _are_heard(session, batch) or not any(matching(session, ref.event) for ref in batch):
-        return [[] for _ in batch]
+        return [[]] * len(batch)
     return Answer.WRITE
 
 
 def notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
     """Per event: a run for each job that waits for it."""
     if not _are_heard(session, batch):
-        return [[] for _ in batch]
+        return [[]] * len(batch)
     return [[_notify(session, ref, *found) for found in matching(session, ref.event)] for ref in batch]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from rota.backend import Fact, JobKey, SetAside
@@ -117,19 +118,27 @@ def _row(session: Session, row: int) -> dict[int, FactRow]:
     return {} if body is None else unpack(body)
 
 
-def _page(session: Session, skip: Collection[JobKey], limit: int) -> list[tuple[int, FactRow]]:
-    """Numbers and facts, in order. It ends with a row where it can: to tell a part of one is to write the rest anew."""
+Page = list[tuple[int, dict[int, FactRow]]]
+
+
+def _page(session: Session, skip: Collection[JobKey], limit: int) -> Page:
+    """Rows in order. It ends with a whole one where it can: to tell a part of one is to write the rest anew."""
     lanes = {lane.id for key in skip if (lane := session.lane(key)) is not None}
-    found: list[tuple[int, FactRow]] = []
-    last = 0
-    while len(found) < limit and (rows := session.db.execute(_PAGE, (last,)).fetchall()):
+    found: Page = []
+    last, room = 0, limit
+    while room > 0 and (rows := session.db.execute(_PAGE, (last,)).fetchall()):
         for last, body in rows:
-            facts = session.untold.get(last) or unpack(body)
-            more = [(number_of(last, place), each) for place, each in facts.items() if each[LANE] not in lanes]
-            if found and len(found) + len(more) > limit:
-                return found
-            found += more
-    return found[:limit]
+            facts = _without(lanes, session.untold.get(last) or unpack(body))
+            if len(facts) > room:
+                return found or [(last, dict(islice(facts.items(), limit)))]
+            if facts:
+                found.append((last, facts))
+                room -= len(facts)
+    return found
+
+
+def _without(lanes: set[int], facts: dict[int, FactRow]) -> dict[int, FactRow]:
+    return {place: fact for place, fact in facts.items() if fact[LANE] not in lanes} if lanes else facts
 
 
 class _Instants(dict[int | None, Any]):
@@ -140,15 +149,16 @@ class _Instants(dict[int | None, Any]):
         return made
 
 
-def _facts(session: Session, page: list[tuple[int, FactRow]]) -> list[Fact]:
+def _facts(session: Session, page: Page) -> list[Fact]:
     instants = _Instants({None: None})
-    session.load_definitions({fact[DEFINITION] for _, fact in page})
+    definitions = session.definitions({fact[DEFINITION] for _, facts in page for fact in facts.values()})
     return [
         Fact(
-            seq, KINDS[kind], instants[at], session.definition(definition), run_id, attempt, revision,
+            number_of(row, place), KINDS[kind], instants[at], definitions[definition], run_id, attempt, revision,
             None if cause is None else CAUSES[cause], instants[due], instants[started_at], error, instants[next_at],
             records, depth,
         )
-        for seq, (kind, at, _, definition, run_id, attempt, revision, cause, due, started_at, error, next_at, records,
-                  depth) in page
+        for row, facts in page
+        for place, (kind, at, _, definition, run_id, attempt, revision, cause, due, started_at, error, next_at,
+                    records, depth) in facts.items()
     ]  # fmt: skip

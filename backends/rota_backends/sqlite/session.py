@@ -48,7 +48,7 @@ class Session:
         self._definitions: dict[int, JobDefinition] = {}
         self._keys: dict[int, JobKey] = {}
         self._ids: dict[JobKey, int] = {}
-        self.claimed: dict[tuple[int, int], tuple[Head, UUID]] = {}  # by lane and token, for settlements
+        self.claimed: dict[int, tuple[int, Head, UUID]] = {}  # by lane: token and run, for the settlement
         self._tells = False
 
     # --- transactions ---
@@ -159,16 +159,13 @@ class Session:
             for row in self.db.execute(BY_IDS, (str(known),)).fetchall():
                 self.adopt(row)
 
-    def lanes_with_heads(self, ids: list[int]) -> list[tuple[Lane, Head]]:
-        """Lanes whose next run may start, with that run."""
-        known = {number: lane for number in ids if (lane := self._lanes.get(number)) is not None and lane.known_head}
-        missing = [number for number in ids if number not in known]
+    def lanes_with_heads(self, ids: list[int]) -> list[Lane]:
+        """Lanes whose next run may start, with that run read."""
+        missing = [number for number in ids if (lane := self._lanes.get(number)) is None or not lane.has_read_head]
         if missing:
-            for row in self.db.execute(WITH_HEADS, (str(missing),)).fetchall():
-                lane = known[row[0]] = self.adopt(row)
-                lane.head, lane.run = row[_WIDTH], row[_WIDTH:]
-        self._touched.update(known)
-        return [(lane, lane.run) for number in ids if (lane := known[number]).run is not None]
+            for row in self.db.execute(WITH_HEADS, (str(missing),)):
+                self.adopt(row).run = row[_WIDTH:]
+        return [self._lanes[number] for number in ids]
 
     def new_lane(self, key: JobKey) -> Lane:
         made = self.db.execute("INSERT INTO rota_job (scope_id, job_id) VALUES (?, ?)", key)
@@ -202,12 +199,14 @@ class Session:
             found = self._remember(number, read_definition(body))
         return found
 
-    def load_definitions(self, numbers: Collection[int]) -> None:
-        """Read many at once."""
-        missing = [number for number in numbers if number not in self._definitions]
-        if len(missing) > 1:
-            for number, body in self.db.execute(_BODIES, (str(missing),)).fetchall():
-                self._remember(number, read_definition(body))
+    def definitions(self, numbers: Collection[int]) -> dict[int, JobDefinition]:
+        """Many at once."""
+        found = {number: known for number in numbers if (known := self._definitions.get(number)) is not None}
+        missing = [number for number in numbers if number not in found]
+        if missing:
+            for number, body in self.db.execute(_BODIES, (str(missing),)):
+                found[number] = self._remember(number, read_definition(body))
+        return found
 
     def key_of(self, number: int) -> JobKey:
         """The job that a definition is of."""

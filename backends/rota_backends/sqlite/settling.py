@@ -29,6 +29,7 @@ _RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?,
     first_started_at = coalesce(first_started_at, ?), attempts = ?, error = ?, records = ? WHERE seq = ?"""
 
 
+_NOTHING: tuple[int, Head, UUID] = (-1, (), UUID(int=0))
 _SUCCEEDED = """UPDATE rota_lane SET head = {head}, ready_at = ?, wake_at = NULL, pinned = 0, lease_until = NULL,
     node = NULL, started_at = NULL, stop = NULL, removed = 0, settled_token = token, settled_node = ?,
     unfinished = unfinished - 1, kept = kept + 1, last_success_at = ? WHERE id IN (SELECT value FROM json_each(?))"""
@@ -67,14 +68,15 @@ class Settling:
             return lane.settled_token == new.token and lane.settled_node == new.node_id
         if new.only_if_expired and lane.lease_until > session.now:
             return False
-        known = session.claimed.pop((lane.id, lane.token), None)
-        self._settle(lane, *(known or self._head(lane)), new)
+        self._settle(lane, *self._claimed(lane), new)
         return True
 
-    def _head(self, lane: Lane) -> tuple[Head, UUID]:
-        """Claimed by another process, or by this one before it was started anew."""
-        head = self._session.db.execute(_HEAD, (lane.head,)).fetchone()
-        return head, uuid(head[1])
+    def _claimed(self, lane: Lane) -> tuple[Head, UUID]:
+        token, head, run_id = self._session.claimed.pop(lane.id, _NOTHING)
+        if token != lane.token:  # another process claimed it, or this one before it was started anew
+            head = self._session.db.execute(_HEAD, (lane.head,)).fetchone()
+            run_id = uuid(head[1])
+        return head, run_id
 
     def _settle(self, lane: Lane, head: Head, run_id: UUID, new: Settlement) -> None:
         now = self._session.now
