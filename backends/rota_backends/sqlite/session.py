@@ -21,8 +21,8 @@ _WIDTH = len(NAMES)
 _REMEMBERED = 100_000
 _LANES_REMEMBERED = 5_000
 _BODIES = "SELECT d.id, d.body FROM json_each(?) e JOIN rota_definition d ON d.id = e.value"
-_FACTS_A_ROW = 1000
-_ROWS_OF_FACTS = 50  # remembered, so that whoever made them need not read them to tell them
+_FACTS_A_ROW = 100  # so that a page of the relay ends with a row, or little before
+_ROWS_OF_FACTS = 200  # remembered, so that whoever made them need not read them to tell them
 
 
 class Session:
