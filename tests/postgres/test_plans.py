@@ -73,7 +73,8 @@ INSERT INTO history ({_FINISHED})
 INSERT INTO letter ({_FINISHED}, scope_id, depth)
     SELECT md5('e' || n)::uuid, 1 + n % {_JOBS}, n, now(), now() - n * interval '1 minute', 0, 1, 'dead', 'manual',
         'ok', 'default', 0 FROM generate_series(1, {_JOBS}) n;
-INSERT INTO outbox (lane, definition, at, kind) SELECT n, n, now(), 'JobSucceeded' FROM generate_series(1, 10000) n;
+INSERT INTO outbox (lane, definition, at, kind)
+    SELECT ARRAY[n], ARRAY[n], now(), 'JobSucceeded' FROM generate_series(1, 10000) n;
 INSERT INTO held_key SELECT 'trigger', n, 'key', gen_random_uuid(), now() + (n - 60) * interval '1 second'
     FROM generate_series(1, 10000) n;
 INSERT INTO decision (lane, first_at, last_at, count, kind)

@@ -60,11 +60,19 @@ class Definitions:
         wanted = {number: known.get(number) for number in numbers}
         missing = [number for number, definition in wanted.items() if definition is None]
         if missing:
-            while len(known) > _MOST:
-                known.popitem(last=False)
             for row in await self._connections.fetch(self._statements.definitions, missing):
-                known[row["id"]] = wanted[row["id"]] = _read(row["body"], row["payload"])
+                wanted[row["id"]] = self.learn(row["id"], row["body"], row["payload"])
         return cast("Mapping[int, JobDefinition]", wanted)
+
+    def learn(self, number: int, body: str, payload: bytes) -> JobDefinition:
+        """One that came along with something else."""
+        known = self._known
+        definition = known.get(number)
+        if definition is None:
+            if len(known) > _MOST:
+                known.popitem(last=False)
+            definition = known[number] = _read(body, payload)
+        return definition
 
 
 def _read(body: str, payload: bytes) -> JobDefinition:

@@ -83,10 +83,9 @@ class Occurrences(Store):
         return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
 
     async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        heard = await self._heard({(ref.event.source_module, ref.event.event_type) for ref in batch})
-        return [
-            await self._notify(ref) if (ref.event.source_module, ref.event.event_type) in heard else [] for ref in batch
-        ]
+        kinds = [(ref.event.source_module, ref.event.event_type) for ref in batch]
+        heard = await self._heard(set(kinds))
+        return [await self._notify(ref) if kind in heard else [] for ref, kind in zip(batch, kinds, strict=True)]
 
     async def _heard(self, kinds: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """Most events concern no job: one question for a whole batch of them."""

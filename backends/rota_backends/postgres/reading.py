@@ -47,15 +47,19 @@ class Reading(Store):
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
     ) -> list[Fact] | None:
+        aside = [rows.place_of(each.seq) for each in set_aside]
         found = await self._fetch(
-            self._sql.relay, self._now(), node_id, list(done), [each.seq for each in set_aside],
-            [each.error for each in set_aside], lease, [key.scope_id for key in skip], [key.job_id for key in skip],
-            limit,
+            self._sql.relay, self._now(), node_id, lease, *rows.told_columns(done),
+            [row for row, _ in aside], [place for _, place in aside], [each.error for each in set_aside],
+            [key.scope_id for key in skip], [key.job_id for key in skip], limit,
         )  # fmt: skip
-        if found and found[0]["seq"] is None:
+        if found and found[0]["id"] is None:
             return None
-        definitions = await self._definitions(row["definition"] for row in found)
-        return [rows.fact(row, definitions) for row in found]
+        definitions = await self._definitions(number for row in found for number in row["definition"])
+        facts = [fact for row in found for fact in rows.facts(row, definitions)]
+        if skip:
+            facts = [fact for fact in facts if JobKey(fact.scope_id, fact.subject) not in skip]
+        return facts[:limit]  # of one row there may be more
 
     async def census(self, scope_id: str | None = None) -> Census:
         now = self._now()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import count, repeat
 from typing import Any
 
 from rota.backend import (
@@ -30,6 +31,7 @@ _CAUSES = {each.value: each for each in Cause}
 _STATES = {each: each.value for each in RunState}
 _OUTCOMES = {each: each.value for each in AttemptOutcome}
 _FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
+_FACT_NUMBER = 1 << 20  # a fact's number is that of its row, how many facts the row has, and its place there
 NO_SETTLEMENTS: tuple[list[Any], ...] = ([],) * 11
 _NO_CLAIM: tuple[Any, ...] = (None, 0, 0, [], 0, None, None, None)
 
@@ -82,7 +84,7 @@ def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
 def claim(row: Row, definitions: Mapping[int, JobDefinition], request: ClaimRequest) -> Claim:
     """A claim, or an expired lease, out of an exchange; what is not told of it follows from the request."""
     (_, _, _, _, run_id, number, payload, cause, attempt, token, started_at, first_started_at, lease_until, due, event,
-     depth, queue, node_id, is_missing) = row  # fmt: skip
+     depth, queue, node_id, is_missing, *_) = row  # fmt: skip
     definition = definitions[number]
     return Claim(
         JobKey(definition.scope_id, definition.job_id), run_id, definition,
@@ -138,14 +140,43 @@ def _instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def fact(row: Row, definitions: Mapping[int, JobDefinition]) -> Fact:
-    """What the outbox holds."""
-    (seq, _, number, at, run_id, due, started_at, next_attempt_at, revision, records, attempt, depth, kind, cause,
-     error) = row  # fmt: skip
-    return Fact(
-        seq, _KINDS[kind], at, definitions[number], run_id, attempt, revision,
-        None if cause is None else _CAUSES[cause], due, started_at, error, next_attempt_at, records, depth,
+def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
+    """What a row of the outbox has still to tell."""
+    (number, at, revision, kind, _, numbers, run_ids, attempts, depths, causes, dues, starts, next_ats, records, errors,
+     told) = row  # fmt: skip
+    none = repeat(None)
+    first = _FACT_NUMBER * (_FACT_NUMBER * number + len(numbers))
+    columns = zip(
+        count(1), numbers, run_ids or none, attempts or repeat(0), depths or repeat(0), causes or none, dues or none,
+        starts or repeat(at if kind == "JobTriggered" else None), next_ats or none, records or none, errors or none,
     )  # fmt: skip
+    for place, definition, run_id, attempt, depth, cause, due, started_at, next_at, records_processed, error in columns:
+        if place not in told:
+            yield Fact(
+                first + place, _KINDS[kind], at, definitions[definition], run_id, attempt, revision,
+                None if cause is None else _CAUSES[cause], due, started_at, error, next_at, records_processed, depth,
+            )  # fmt: skip
+
+
+def told_columns(seqs: Iterable[int]) -> tuple[list[int], list[int], list[int]]:
+    """Rows of the outbox that were told as a whole; then the rows and places of single facts."""
+    places: dict[int, set[int]] = {}
+    for seq in seqs:
+        places.setdefault(seq // _FACT_NUMBER, set()).add(seq % _FACT_NUMBER)
+    whole: list[int] = []
+    single: list[tuple[int, int]] = []
+    for row, told in places.items():
+        number, size = divmod(row, _FACT_NUMBER)
+        if len(told) == size:
+            whole.append(number)
+        else:
+            single += [(number, place) for place in told]
+    return whole, [number for number, _ in single], [place for _, place in single]
+
+
+def place_of(seq: int) -> tuple[int, int]:
+    """The row of the outbox that holds a fact, and its place there."""
+    return seq // _FACT_NUMBER**2, seq % _FACT_NUMBER
 
 
 def decision(row: Row) -> Decision:

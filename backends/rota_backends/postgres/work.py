@@ -47,6 +47,9 @@ class Work(Store):
         last = found[-1]
         claims = [row for row in found if row["what"] == _CLAIM]
         expired = [row for row in found if row["what"] == _EXPIRED]
+        for row in found:
+            if row["body"] is not None:
+                self._definitions.learn(row["definition"], row["body"], row["body_payload"])
         definitions = await self._definitions(row["definition"] for row in (*claims, *expired))
         return Claimed(
             last["at"],

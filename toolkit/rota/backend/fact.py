@@ -77,7 +77,7 @@ class Fact(Event):
 
     @property
     def event_type(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.kind.value
+        return self.kind._value_  # asked of every fact: `value` is a method call
 
     @property
     def scope_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

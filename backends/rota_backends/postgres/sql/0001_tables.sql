@@ -178,26 +178,44 @@ CREATE TABLE arrival (
 ) WITH (vacuum_truncate = off);
 CREATE INDEX arrival_lane ON arrival (lane, id);
 
--- What is to be told; a job's facts are numbered under the lock of its lane (HIST-3).
+-- What is to be told, a row for what one batch brought: an array per column, an entry per fact; null where none has a
+-- value. A job's facts are numbered under the lock of its lane (HIST-3). `told` are the places of those told already.
 CREATE TABLE outbox (
-    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    lane bigint NOT NULL,
-    definition bigint NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL,
-    run_id uuid,
-    due timestamptz,
-    started_at timestamptz,
-    next_attempt_at timestamptz,
     revision bigint NOT NULL DEFAULT 0,
-    records bigint,
-    attempt integer NOT NULL DEFAULT 0,
-    depth integer NOT NULL DEFAULT 0,
     kind text NOT NULL,
-    cause text,
-    error text
+    lane bigint[] NOT NULL,
+    definition bigint[] NOT NULL,
+    run_id uuid[],
+    attempt integer[],
+    depth integer[],
+    cause text[],
+    due timestamptz[],
+    started_at timestamptz[],
+    next_attempt_at timestamptz[],
+    records bigint[],
+    error text[],
+    told integer[] NOT NULL DEFAULT '{}'
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
-CREATE TABLE set_aside (LIKE outbox, why text NOT NULL, PRIMARY KEY (seq));
+ALTER TABLE outbox  -- gone within the second: compressing it costs more than the disk
+    ALTER lane SET STORAGE EXTERNAL, ALTER definition SET STORAGE EXTERNAL, ALTER run_id SET STORAGE EXTERNAL,
+    ALTER attempt SET STORAGE EXTERNAL, ALTER depth SET STORAGE EXTERNAL, ALTER cause SET STORAGE EXTERNAL,
+    ALTER due SET STORAGE EXTERNAL, ALTER started_at SET STORAGE EXTERNAL;
+CREATE TABLE set_aside (
+    outbox bigint NOT NULL,
+    place integer NOT NULL,
+    at timestamptz NOT NULL,
+    kind text NOT NULL,
+    lane bigint NOT NULL,
+    definition bigint NOT NULL,
+    run_id uuid,
+    attempt integer,
+    error text,
+    why text NOT NULL,
+    PRIMARY KEY (outbox, place)
+);
 
 CREATE TABLE decision (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

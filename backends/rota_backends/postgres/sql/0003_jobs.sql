@@ -63,7 +63,7 @@ BEGIN
     END IF;
     IF _tells() THEN
         INSERT INTO outbox (lane, definition, at, revision, kind)
-        VALUES (v_lane, v_definition, v_at, j.revision + 1, 'JobRegistered');
+        VALUES (ARRAY[v_lane], ARRAY[v_definition], v_at, j.revision + 1, 'JobRegistered');
     END IF;
     PERFORM _announce(p_tag);
     RETURN 'stored';

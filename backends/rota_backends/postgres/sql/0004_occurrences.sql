@@ -439,7 +439,8 @@ BEGIN
         j.scope_id, p_depth, p_event, d.payload
     FROM lane l, definition d WHERE l.id = j.lane AND d.id = j.definition;
     INSERT INTO outbox (lane, definition, at, run_id, depth, kind, cause, error)
-    SELECT j.lane, j.definition, p_at, p_run, p_depth + 1, f.kind, 'event', p_reason
+    SELECT ARRAY[j.lane], ARRAY[j.definition], p_at, ARRAY[p_run], ARRAY[p_depth + 1], f.kind, ARRAY['event'],
+        ARRAY[p_reason]
     FROM (VALUES (1, 'JobFailed'), (2, 'JobDeadLettered')) f(n, kind)
     WHERE f.n = 2 OR _tells() ORDER BY f.n;
 END $$;

@@ -6,7 +6,8 @@
 CREATE TYPE exchanged AS (
     what integer, number integer, at timestamptz, next_at timestamptz, run_id uuid, definition bigint, payload bytea,
     cause text, attempt integer, token bigint, started_at timestamptz, first_started_at timestamptz,
-    lease_until timestamptz, due timestamptz, event text, depth integer, queue text, node_id text, is_missing boolean
+    lease_until timestamptz, due timestamptz, event text, depth integer, queue text, node_id text, is_missing boolean,
+    body text, body_payload bytea
 );
 
 CREATE FUNCTION exchange(
@@ -32,45 +33,33 @@ CREATE FUNCTION _settle(
     p_keep integer
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
-    v_at timestamptz;
+    v_at timestamptz := coalesce(p_now, clock_timestamp());
     v_tells boolean := _tells();
     v_stored integer[];
     v_crowded bigint[];
 BEGIN
-    PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (s_runs))) ORDER BY id FOR UPDATE;
-    v_at := coalesce(p_now, clock_timestamp());
     WITH s AS MATERIALIZED (
-        -- A column that has nothing to say comes empty: of a success.
-        SELECT run_id, token, coalesce(node, s_nodes[1]) AS node, coalesce(state, 'succeeded') AS state,
-            coalesce(outcome, 'succeeded') AS outcome, coalesce(facts, 1) AS facts, error, reason, records, wait,
-            coalesce(expired, false) AS expired, number
+        -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
+        SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
+            coalesce(s.outcome, 'succeeded') AS outcome, coalesce(s.facts, 1) AS facts, s.error, s.reason, s.records,
+            s.wait, coalesce(s.expired, false) AS expired, s.number
         FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
             s_waits, s_expired) WITH ORDINALITY
             AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
+        CROSS JOIN LATERAL (SELECT * FROM run WHERE run_id = s.run_id OFFSET 0) r
+        ORDER BY r.lane
     ), k AS MATERIALIZED (
-        SELECT s.*, r.cause, r.due, r.depth, l.id AS lane, l.attempt, l.definition, l.started_at,
-            l.first_started_at, l.earlier, l.node_id, l.stop, l.stop_by, l.kept, l.overruled,
-            NOT l.overruled AND s.state = 'retrying' AS retries,
-            -- What is next in a lane that becomes free: the first that waits, else the first delayed one.
-            n.definition AS next_definition, n.start_at AS next_start
+        SELECT s.*, l.attempt, l.started_at, l.first_started_at, l.earlier, l.node_id, l.stop, l.stop_by, l.kept,
+            o.overruled, NOT o.overruled AND s.state = 'retrying' AS retries
         FROM s
-        CROSS JOIN LATERAL (SELECT lane, cause, due, depth FROM run WHERE run_id = s.run_id OFFSET 0) r
         CROSS JOIN LATERAL (
-            SELECT lane.*,
-                (removed AND s.state IN ('retrying', 'dead')) OR (stop IS NOT NULL AND s.state = 'retrying')
-                AS overruled
-            FROM lane WHERE id = r.lane AND leased AND token = s.token AND run_id = s.run_id
-                AND (NOT s.expired OR ready_at <= v_at) OFFSET 0
+            SELECT * FROM lane WHERE id = s.lane AND leased AND token = s.token AND run_id = s.run_id
+                AND (NOT s.expired OR ready_at <= v_at) FOR UPDATE
         ) l
-        LEFT JOIN LATERAL (
-            (SELECT w.definition, v_at AS start_at FROM run w
-             WHERE w.lane = r.lane AND w.start_at IS NULL AND w.seq >= l.seq AND w.run_id <> s.run_id
-             ORDER BY w.seq LIMIT 1)
-            UNION ALL
-            (SELECT w.definition, w.start_at FROM run w
-             WHERE w.lane = r.lane AND w.start_at IS NOT NULL AND w.run_id <> s.run_id ORDER BY w.start_at LIMIT 1)
-            LIMIT 1
-        ) n ON l.overruled OR s.state <> 'retrying'
+        CROSS JOIN LATERAL (
+            SELECT (l.removed AND s.state IN ('retrying', 'dead')) OR (l.stop IS NOT NULL AND s.state = 'retrying')
+                AS overruled OFFSET 0
+        ) o
     ), u AS (
         UPDATE lane SET
             leased = false,
@@ -91,47 +80,47 @@ BEGIN
             kept = CASE WHEN k.retries OR (k.state = 'dead' AND NOT k.overruled) THEN lane.kept
                         WHEN p_keep IS NULL THEN lane.kept + 1
                         ELSE least(lane.kept + 1, greatest(p_keep, lane.kept)) END,
-            definition = CASE WHEN k.retries THEN lane.definition ELSE coalesce(k.next_definition, lane.definition) END,
-            band = CASE WHEN k.retries OR coalesce(k.next_definition = lane.definition, true) THEN lane.band
-                        ELSE _band(lane.queue, lane.priority, k.next_definition) END,
-            place = CASE WHEN k.retries OR coalesce(k.next_definition = lane.definition, true) THEN lane.band
-                         ELSE _band(lane.queue, lane.priority, k.next_definition) END,
+            place = lane.band,
+            -- Whatever waits behind it is found by the next claim, which puts the lane elsewhere if it belongs there.
             ready_at = CASE WHEN NOT is_open THEN NULL WHEN k.retries THEN v_at + k.wait
-                            ELSE greatest(k.next_start, CASE WHEN k.next_start IS NOT NULL THEN v_at END) END
+                            WHEN lane.unfinished > 1 THEN v_at END
         FROM k WHERE lane.id = k.lane
         RETURNING k.*
     ), d AS (
-        DELETE FROM run USING u WHERE run.run_id = u.run_id AND NOT u.retries
-        RETURNING run.*, u.token, u.state, u.outcome, u.error, u.reason, u.records, u.attempt, u.started_at,
-            u.first_started_at, u.earlier, u.node_id, u.stop, u.stop_by, u.overruled
+        -- Not joined: a table just emptied passes for one of a single row, which is then compared with every other.
+        DELETE FROM run WHERE run_id = ANY (ARRAY(SELECT u.run_id FROM u WHERE NOT u.retries))
     ), h AS (
         INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, ended_by, token, records, missed_count, attempt, state, cause, handler, event_id,
             outcome, node_id, error, reason, earlier)
-        SELECT d.run_id, d.lane, d.seq, d.queued_at, d.started_at, d.first_started_at, v_at, d.due, d.covers_from,
-            d.covers_to, d.replay_of, d.stop_by, d.token, d.records, d.missed_count, d.attempt,
-            CASE WHEN d.overruled THEN 'cancelled' ELSE d.state END, d.cause,
-            (SELECT handler FROM definition WHERE id = d.definition), d.event_id, d.outcome, d.node_id, d.error,
-            CASE WHEN d.overruled THEN coalesce(d.stop, 'unscheduled') ELSE d.reason END, d.earlier
-        FROM d WHERE d.overruled OR d.state <> 'dead'
+        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, v_at, u.due, u.covers_from,
+            u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt,
+            CASE WHEN u.overruled THEN 'cancelled' ELSE u.state END, u.cause,
+            (SELECT handler FROM definition WHERE id = u.definition), u.event_id, u.outcome, u.node_id, u.error,
+            CASE WHEN u.overruled THEN coalesce(u.stop, 'unscheduled') ELSE u.reason END, u.earlier
+        FROM u WHERE NOT u.retries AND (u.overruled OR u.state <> 'dead')
     ), e AS (
         INSERT INTO letter (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, ended_by, token, records, missed_count, attempt, state, cause, handler, event_id,
             outcome, node_id, error, reason, earlier, scope_id, depth, event, payload)
-        SELECT d.run_id, d.lane, d.seq, d.queued_at, d.started_at, d.first_started_at, v_at, d.due, d.covers_from,
-            d.covers_to, d.replay_of, d.stop_by, d.token, d.records, d.missed_count, d.attempt, d.state, d.cause,
-            f.handler, d.event_id, d.outcome, d.node_id, d.error, d.reason, d.earlier,
-            (SELECT scope_id FROM job WHERE lane = d.lane), d.depth, d.event, coalesce(d.payload, f.payload)
-        FROM d CROSS JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = d.definition OFFSET 0) f
-        WHERE d.state = 'dead' AND NOT d.overruled
+        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, v_at, u.due, u.covers_from,
+            u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt, u.state, u.cause,
+            f.handler, u.event_id, u.outcome, u.node_id, u.error, u.reason, u.earlier,
+            (SELECT scope_id FROM job WHERE lane = u.lane), u.depth, u.event, coalesce(u.payload, f.payload)
+        FROM u CROSS JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = u.definition OFFSET 0) f
+        WHERE u.state = 'dead' AND NOT u.overruled
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, next_attempt_at, records, attempt, depth,
             kind, cause, error)
-        SELECT u.lane, u.definition, v_at, u.run_id, u.due, u.started_at, CASE WHEN u.retries THEN v_at + u.wait END,
-            u.records, u.attempt, u.depth + 1, f.kind, u.cause, u.error
+        SELECT array_agg(u.lane), array_agg(u.definition), v_at, array_agg(u.run_id),
+            CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END, array_agg(u.started_at),
+            CASE WHEN bool_or(u.retries) THEN array_agg(CASE WHEN u.retries THEN v_at + u.wait END) END,
+            CASE WHEN count(u.records) > 0 THEN array_agg(u.records) END, array_agg(u.attempt),
+            array_agg(u.depth + 1), f.kind, array_agg(u.cause),
+            CASE WHEN count(u.error) > 0 THEN array_agg(u.error) END
         FROM u CROSS JOIN (VALUES (1, 'JobSucceeded'), (2, 'JobFailed'), (4, 'JobDeadLettered')) f(bit, kind)
         WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
-        ORDER BY u.number, f.bit
+        GROUP BY f.bit, f.kind ORDER BY f.bit
     )
     SELECT array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.kept >= p_keep AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead'))
@@ -143,7 +132,7 @@ BEGIN
     END IF;
     IF coalesce(cardinality(v_stored), 0) < cardinality(s_runs) THEN
         RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer,
-            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean
+            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea
         FROM generate_subscripts(s_runs, 1) i WHERE i <> ALL (coalesce(v_stored, '{}'));
     END IF;
 END $$;
@@ -208,7 +197,7 @@ BEGIN
             SELECT min(x.ready_at) FROM (SELECT 0 AS id UNION ALL SELECT id FROM band) p CROSS JOIN LATERAL (
                 SELECT ready_at FROM lane WHERE place = p.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
         NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL,
-        NULL::integer, NULL, NULL, NULL::boolean;
+        NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea;
 END $$;
 
 -- Whether this node made this request already; remembers it if not.
@@ -230,17 +219,22 @@ CREATE FUNCTION _hand_over(
 BEGIN
     RETURN QUERY
     WITH c AS MATERIALIZED (
-        SELECT h.* FROM unnest(p_picked) p(id)
+        SELECT h.*, h.definition <> l.definition OR l.settled_by IS DISTINCT FROM p_node AS is_new
+        FROM unnest(p_picked) p(id)
         CROSS JOIN LATERAL (
             SELECT * FROM lane WHERE lane.id = p.id OFFSET 0) l  -- by its key alone: not by all that is ready in the band
         CROSS JOIN LATERAL (
-            SELECT * FROM run r WHERE r.run_id = l.run_id
+            (SELECT run_id, lane, seq, definition, payload, cause, due, event, depth FROM run
+             WHERE l.run_id IS NOT NULL AND run_id = l.run_id)
+            UNION ALL  -- of those that were delayed the first one, unless an earlier one waits
+            (SELECT run_id, lane, seq, definition, payload, cause, due, event, depth FROM run r
+             WHERE l.run_id IS NULL AND lane = l.id AND start_at <= p_at AND NOT EXISTS (
+                 SELECT FROM run WHERE lane = l.id AND start_at IS NULL AND seq >= l.seq AND seq < r.seq)
+             ORDER BY seq LIMIT 1)
             UNION ALL
-            (SELECT * FROM run r WHERE l.run_id IS NULL AND r.lane = l.id AND r.start_at IS NULL AND r.seq >= l.seq
-             ORDER BY r.seq LIMIT 1)
-            UNION ALL
-            (SELECT * FROM run r WHERE l.run_id IS NULL AND r.lane = l.id AND r.start_at <= p_at ORDER BY r.seq LIMIT 1)
-            ORDER BY seq LIMIT 1
+            (SELECT run_id, lane, seq, definition, payload, cause, due, event, depth FROM run
+             WHERE l.run_id IS NULL AND lane = l.id AND start_at IS NULL AND seq >= l.seq ORDER BY seq LIMIT 1)
+            LIMIT 1
         ) h
         WHERE NOT l.leased AND l.is_open AND l.place = p_band AND l.ready_at <= p_at AND (
             h.definition = l.definition OR (SELECT d.handler FROM definition d WHERE d.id = h.definition)
@@ -253,17 +247,20 @@ BEGIN
             last_attempt_at = p_at
         FROM c WHERE lane.id = c.lane
         RETURNING lane.id, lane.attempt, lane.token, lane.first_started_at, c.run_id, c.definition, c.payload, c.cause,
-            c.due, c.event, c.depth
+            c.due, c.event, c.depth, c.is_new
     ), o AS (
-        INSERT INTO outbox (lane, definition, at, run_id, due, started_at, attempt, depth, kind, cause)
-        SELECT u.id, u.definition, p_at, u.run_id, u.due, p_at, u.attempt, u.depth + 1, 'JobTriggered', u.cause
-        FROM u WHERE p_tells
+        INSERT INTO outbox (lane, definition, at, run_id, due, attempt, depth, kind, cause)
+        SELECT array_agg(u.id), array_agg(u.definition), p_at, array_agg(u.run_id),
+            CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END, array_agg(u.attempt), array_agg(u.depth + 1),
+            'JobTriggered', array_agg(u.cause)
+        FROM u WHERE p_tells HAVING count(*) > 0
     )
-    -- What the node knows, or can tell from the rest, is left out: its name, the end of its lease, a first start.
+    -- What the node knows, or can tell from the rest, is left out: its name, the end of its lease, a first start, the
+    -- definition if it had the job before.
     SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, u.run_id, u.definition, u.payload, u.cause, u.attempt,
         u.token, p_at, nullif(u.first_started_at, p_at), NULL::timestamptz, u.due, u.event, u.depth, p_queue, NULL,
-        p_is_missing
-    FROM u;
+        p_is_missing, d.body, d.payload
+    FROM u LEFT JOIN LATERAL (SELECT body, payload FROM definition WHERE id = u.definition OFFSET 0) d ON u.is_new;
 END $$;
 
 -- Leases that are held, by the end they have; `number` is that of the claim.
@@ -271,7 +268,7 @@ CREATE FUNCTION _leased_claims(p_what integer, p_at timestamptz, p_handlers text
 LANGUAGE sql STABLE AS $$
     SELECT p_what, l.claim_number::integer, p_at, NULL::timestamptz, l.run_id, l.definition, r.payload, r.cause,
         l.attempt, l.token, l.started_at, l.first_started_at, l.ready_at, r.due, r.event, r.depth, l.queue, l.node_id,
-        d.handler <> ALL (p_handlers)
+        d.handler <> ALL (p_handlers), d.body, d.payload
     FROM lane l JOIN run r ON r.run_id = l.run_id JOIN definition d ON d.id = l.definition
     WHERE l.place = 0 AND l.ready_at IS NOT NULL ORDER BY l.ready_at
 $$;

@@ -136,7 +136,7 @@ BEGIN
         AND NOT EXISTS (SELECT FROM run r WHERE r.lane = d.lane AND r.start_at IS NULL AND r.definition = d.id)
         AND NOT EXISTS (SELECT FROM run r WHERE r.lane = d.lane AND r.start_at IS NOT NULL AND r.definition = d.id)
         AND NOT EXISTS (SELECT FROM arrival a WHERE a.lane = d.lane)
-        AND d.id <> ALL (ARRAY(SELECT definition FROM outbox WHERE definition = ANY (v_old)
+        AND d.id <> ALL (ARRAY(SELECT unnest(definition) FROM outbox WHERE definition && v_old
                                UNION ALL SELECT definition FROM set_aside WHERE definition = ANY (v_old)));
     UPDATE definition SET retired_at = p_at WHERE id = ANY (v_old);
 END $$;
@@ -155,53 +155,71 @@ BEGIN
         SELECT FROM definition d WHERE d.handler = b.handler AND d.queue = b.queue AND d.priority = b.priority);
 END $$;
 
--- Forget what was told, put aside what cannot be; false while another node relays.
-CREATE FUNCTION _relay(
-    p_now timestamptz, p_node text, p_done bigint[], p_aside bigint[], p_why text[], p_lease interval
-) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Whether this node may relay. The lock is taken over or taken on now and then, not with every page.
+CREATE FUNCTION _relays(p_now timestamptz, p_node text, p_lease interval) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
     k named_lock;
 BEGIN
-    -- The lock is taken over or taken on now and then, not with every page.
     SELECT * INTO k FROM named_lock WHERE name = '_relay';
     v_at := coalesce(p_now, clock_timestamp());
-    IF NOT FOUND OR k.holder IS DISTINCT FROM p_node OR k.until < v_at + p_lease / 2 THEN
-        INSERT INTO named_lock AS l VALUES ('_relay', 1, p_node, v_at + p_lease)
-        ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until, token = l.token + 1
-        WHERE l.holder = p_node OR l.until <= v_at;
-        IF NOT FOUND THEN
-            RETURN false;
-        END IF;
+    IF k.holder = p_node AND k.until >= v_at + p_lease / 2 THEN
+        RETURN true;
     END IF;
-    IF cardinality(p_aside) > 0 THEN
-        WITH d AS (DELETE FROM outbox WHERE seq = ANY (p_aside) RETURNING *)
-        INSERT INTO set_aside SELECT d.*, i.why FROM d JOIN unnest(p_aside, p_why) i(seq, why) ON i.seq = d.seq;
-    END IF;
-    IF cardinality(p_done) > 0 THEN
-        DELETE FROM outbox WHERE seq = ANY (p_done);
-    END IF;
-    RETURN true;
+    INSERT INTO named_lock AS l VALUES ('_relay', 1, p_node, v_at + p_lease)
+    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until, token = l.token + 1
+    WHERE l.holder = p_node OR l.until <= v_at;
+    RETURN FOUND;
 END $$;
 
+-- Facts of rows of which others are still to be told.
+CREATE FUNCTION _forget_told(p_rows bigint[], p_places integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE outbox SET told = ARRAY(
+        SELECT unnest(told) UNION SELECT i.place FROM unnest(p_rows, p_places) i(id, place) WHERE i.id = outbox.id)
+    WHERE id = ANY (p_rows);
+    DELETE FROM outbox WHERE id = ANY (p_rows) AND cardinality(told) = cardinality(lane);
+END $$;
+
+-- Forget what was told (whole rows, then single facts), put aside what cannot be; then the rows to tell from next.
 CREATE FUNCTION relay(
-    p_now timestamptz, p_node text, p_done bigint[], p_aside bigint[], p_why text[], p_lease interval,
-    p_scopes text[], p_jobs text[], p_limit integer
+    p_now timestamptz, p_node text, p_lease interval, p_done bigint[], p_rows bigint[], p_places integer[],
+    a_rows bigint[], a_places integer[], a_why text[], p_scopes text[], p_jobs text[], p_limit integer
 ) RETURNS SETOF outbox LANGUAGE plpgsql AS $$
 DECLARE
     v_skip bigint[];
+    v_given integer := 0;
+    o outbox;
 BEGIN
-    IF NOT _relay(p_now, p_node, p_done, p_aside, p_why, p_lease) THEN
+    IF NOT _relays(p_now, p_node, p_lease) THEN
         RETURN NEXT NULL::outbox;  -- a row of nothing: another node relays
         RETURN;
     END IF;
-    IF cardinality(p_scopes) = 0 THEN
-        RETURN QUERY SELECT * FROM outbox ORDER BY seq LIMIT p_limit;
-        RETURN;
+    DELETE FROM outbox WHERE id = ANY (p_done);
+    IF cardinality(a_rows) > 0 THEN
+        INSERT INTO set_aside
+        SELECT b.id, i.place, b.at, b.kind, b.lane[i.place], b.definition[i.place], b.run_id[i.place],
+            b.attempt[i.place], b.error[i.place], i.why
+        FROM unnest(a_rows, a_places, a_why) i(id, place, why)
+        CROSS JOIN LATERAL (SELECT * FROM outbox WHERE id = i.id AND i.place <> ALL (told) OFFSET 0) b
+        ON CONFLICT DO NOTHING;
+        PERFORM _forget_told(a_rows, a_places);
+    END IF;
+    IF cardinality(p_rows) > 0 THEN
+        PERFORM _forget_told(p_rows, p_places);
     END IF;
     v_skip := ARRAY(SELECT j.lane FROM unnest(p_scopes, p_jobs) i(scope, job)
-                    JOIN job j ON j.scope_id = i.scope AND j.job_id = i.job);
-    RETURN QUERY SELECT * FROM outbox WHERE lane <> ALL (v_skip) ORDER BY seq LIMIT p_limit;
+                    CROSS JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j);
+    FOR o IN
+        SELECT * FROM outbox WHERE cardinality(v_skip) = 0 OR EXISTS (
+            SELECT FROM unnest(lane) WITH ORDINALITY l(id, place)
+            WHERE l.place <> ALL (told) AND l.id <> ALL (v_skip)) ORDER BY id
+    LOOP
+        v_given := v_given + cardinality(o.lane);
+        EXIT WHEN v_given > p_limit AND v_given > cardinality(o.lane);
+        RETURN NEXT o;
+        EXIT WHEN v_given >= p_limit;
+    END LOOP;
 END $$;
 
 CREATE FUNCTION hold_lock(p_now timestamptz, p_name text, p_node text, p_ttl interval)
