@@ -1,6 +1,6 @@
-"""Facts on their way to the outbox: those of one transaction share a row, a column at a time.
+"""Facts on their way to the outbox: those of one transaction share rows, a column at a time.
 
-Most columns of such a row hold one value: it stands for all. That, and one insert for hundreds of facts, makes telling
+Most columns of such a row hold one value: it stands for all. That, and one insert for a hundred facts, makes telling
 them cheap beside the runs they tell of.
 """
 

@@ -173,7 +173,7 @@ CREATE TABLE rota_key (
 ) WITHOUT ROWID;
 CREATE INDEX rota_key_until ON rota_key (until);
 
--- Facts not yet told; those of one transaction share a row.
+-- Facts not yet told; those of one transaction share rows of at most a hundred.
 CREATE TABLE rota_fact (
     id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never given twice: the numbers of the facts are made of it
     count INTEGER,                      -- null once some of them were told

@@ -27,8 +27,6 @@ from rota_backends.sqlite.session import Session
 _HEAD = f"SELECT {HEAD} FROM rota_run r WHERE r.seq = ?"
 _RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?,
     first_started_at = coalesce(first_started_at, ?), attempts = ?, error = ?, records = ? WHERE seq = ?"""
-
-
 _NOTHING: tuple[int, Head, UUID] = (-1, (), UUID(int=0))
 _SUCCEEDED = """UPDATE rota_lane SET head = {head}, ready_at = ?, wake_at = NULL, pinned = 0, lease_until = NULL,
     node = NULL, started_at = NULL, stop = NULL, removed = 0, settled_token = token, settled_node = ?,

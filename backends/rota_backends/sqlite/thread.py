@@ -241,8 +241,8 @@ class StoreThread:
 
     def _in_snapshot(self, session: Session, calls: list[Call], work: Callable[[], None]) -> bool:
         def once() -> None:
-            session.begin("BEGIN")
             try:
+                session.begin("BEGIN")
                 work()
             finally:
                 session.end_snapshot()
