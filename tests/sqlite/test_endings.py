@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rota import RunState, VirtualClock
-from rota.backend import Claim, FactKind, RunQuery, Settlement
+from rota.backend import Claim, FactKind, LeaseRef, RunQuery, Settlement
 from rota.ids import new_run_id
 from rota.run import AttemptOutcome, JobRun
 from rota_backends.sqlite import SqliteBackend
-from tests.sqlite.calls import enqueue, job, register, request, succeeded
+from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
 
 SUCCEEDED, FAILED, CANCELLED = AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.CANCELLED
 
@@ -33,7 +33,9 @@ async def claims(backend: SqliteBackend, jobs: int) -> list[Claim]:
     all_of_them = [job(number, payload=bytes([number])) for number in range(jobs)]
     await register(backend, *all_of_them)
     await enqueue(backend, *all_of_them)
-    return (await backend.claim(request())).claims
+    once = (await backend.claim(request())).claims
+    await backend.hand_back([LeaseRef(each.key, each.run_id, each.token, HOUR) for each in once[::2]])
+    return [*once[1::2], *(await backend.claim(request())).claims]  # some have had another token before
 
 
 def settled(claim: Claim, state: RunState, outcome: AttemptOutcome, **more: Any) -> Settlement:
