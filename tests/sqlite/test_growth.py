@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rota import JobDefinition, Manual, RetryPolicy, RunState, VirtualClock
-from rota.backend import ClaimRequest, Enqueue, FactKind, JobKey, NodeInfo, Prune, Registration, RunQuery, Settlement
-from rota.ids import new_run_id
-from rota.run import AttemptOutcome, Cause
-from rota_backends.sqlite import SqliteBackend, claiming, lane
-
-HOUR = timedelta(hours=1)
-HANDLERS = frozenset({"ok"})
+from rota import RetryPolicy, VirtualClock
+from rota.backend import ClaimRequest, JobKey, NodeInfo, Prune, RunQuery
+from rota_backends.sqlite import SqliteBackend, claiming, lane, settling
+from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
 
 
 @pytest.fixture
@@ -32,34 +27,6 @@ async def backend(tmp_path: Path, clock: VirtualClock) -> AsyncGenerator[SqliteB
         yield made
     finally:
         await made.close()
-
-
-async def register(backend: SqliteBackend, *jobs: JobDefinition) -> None:
-    standings = [await backend.standing(JobKey(job.scope_id, job.job_id)) for job in jobs]
-    await backend.register(
-        [Registration(job, each.revision, new_run_id()) for job, each in zip(jobs, standings, strict=True)]
-    )
-
-
-def job(number: int, handler: str = "ok", **more: Any) -> JobDefinition:
-    return JobDefinition(f"job-{number:04}", handler, Manual(), **more)
-
-
-async def enqueue(backend: SqliteBackend, *jobs: JobDefinition, delay: timedelta | None = None) -> None:
-    await backend.enqueue(
-        [Enqueue(JobKey(each.scope_id, each.job_id), new_run_id(), Cause.MANUAL, 10**6, delay=delay) for each in jobs]
-    )
-
-
-def request(limit: int = 100, number: int = 0, lease: timedelta = HOUR, node: str = "node") -> ClaimRequest:
-    return ClaimRequest(node, HANDLERS, limit, lease, None, number)
-
-
-def succeeded(claim: Any) -> Settlement:
-    return Settlement(
-        claim.key, claim.run_id, claim.token, "node", RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED,
-        (FactKind.SUCCEEDED,),
-    )  # fmt: skip
 
 
 async def plan(backend: SqliteBackend, statement: str) -> str:
@@ -80,6 +47,8 @@ async def plan(backend: SqliteBackend, statement: str) -> str:
         (claiming._HOLDERS, "rota_lane_leased"),
         (lane._FIRST_WAITING, "rota_run_waiting"),
         (lane._FIRST_START, "rota_run_delayed"),
+        (lane.WITH_HEADS, "INTEGER PRIMARY KEY"),
+        (settling._READY, "rota_run_waiting"),
     ],
 )
 async def test_a_claim_reads_indexes_and_no_history(backend: SqliteBackend, statement: str, index: str) -> None:

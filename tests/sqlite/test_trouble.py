@@ -267,3 +267,20 @@ async def test_a_scheduler_rides_out_a_lock_longer_than_one_call(
         run_id = await node.trigger_once("job")
         assert (await node.wait(run_id)).state is RunState.SUCCEEDED
         outsider.close()
+
+
+async def test_a_transaction_that_could_not_begin_is_not_left_open(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Session.begin
+
+    def fails(session: Session, how: str) -> None:
+        begin(session, how)
+        raise OSError("the clock is broken")
+
+    for call in (lambda: backend.census(), lambda: backend.enqueue([enqueue()])):
+        with monkeypatch.context() as broken:
+            broken.setattr(Session, "begin", fails)
+            with pytest.raises(OSError, match="broken"):
+                await call()
+        await call()

@@ -12,16 +12,14 @@ from rota.event import Event
 from rota_backends.sqlite import nodes
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid
-from rota_backends.sqlite.lane import refresh
+from rota_backends.sqlite.lane import COLUMNS, HEAD, NAMES, Head, Lane, refresh
 from rota_backends.sqlite.session import Session
 
 EXPIRED_PAGE = 100
-HEAD = "r.seq, r.run_id, r.definition, r.cause, r.due, r.depth, r.attempt, r.first_started_at, r.payload, r.event"
-_LANE = "l.id, l.token, l.queue, l.handler, l.ready_at, l.node, l.started_at, l.lease_until"
-_QUEUE, _READY_AT, _WIDTH = 2, 4, 8
-_LANES = f"SELECT {_LANE}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head"
-_READY = f"""{_LANES} WHERE l.ready_at IS NOT NULL AND l.rank = ? AND l.queue = ? AND l.handler = ?
-    ORDER BY l.ready_at"""
+_HELD = f"""SELECT {COLUMNS}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head
+    WHERE l.lease_until IS NOT NULL AND """
+_READY = """SELECT ready_at, id, queue FROM rota_lane WHERE ready_at IS NOT NULL AND rank = ? AND queue = ?
+    AND handler = ? ORDER BY ready_at"""
 _CLAIMED = """UPDATE rota_lane SET token = token + 1, lease_until = ?, node = ?, number = ?, started_at = ?,
     last_attempt_at = ?, pinned = 1, ready_at = NULL, wake_at = NULL WHERE id IN (SELECT value FROM json_each(?))"""
 _FIRST_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT NULL
@@ -56,10 +54,10 @@ def claim(session: Session, request: ClaimRequest) -> Claimed:
     if request.number and _is_repeat(session, request):
         before = held(session, "l.node = ? AND l.number = ?", (request.node_id, request.number), request.handlers)
         return _answer(session, before)
-    rows = _ready(session, request) if request.limit > 0 else []
-    if not rows:
+    ready = _ready(session, request) if request.limit > 0 else []
+    if not ready:
         return _answer(session, [])
-    claims = _hand_over(session, request, rows)
+    claims = _hand_over(session, request, session.lanes_with_heads(ready))
     if request.number:
         made = (request.node_id, request.number, session.now)
         session.db.execute("INSERT OR REPLACE INTO rota_claim VALUES (?, ?, ?)", made)
@@ -84,9 +82,9 @@ def _kinds(session: Session, request: ClaimRequest) -> Iterator[Kind]:
         kind = session.db.execute(_NEXT_KIND, kind).fetchone()
 
 
-def _ready(session: Session, request: ClaimRequest) -> list[Row]:
-    """Lanes with their heads: by rank, then by who became ready first, within the slots of each queue."""
-    found: list[Row] = []
+def _ready(session: Session, request: ClaimRequest) -> list[int]:
+    """Lanes: by rank, then by who became ready first, within the slots of each queue."""
+    found: list[int] = []
     free = None if request.queues is None else dict(request.queues)
     kinds = list(_kinds(session, request))
     for rank in dict.fromkeys(kind[0] for kind in kinds):
@@ -96,87 +94,72 @@ def _ready(session: Session, request: ClaimRequest) -> list[Row]:
     return found
 
 
-def _pick(session: Session, kinds: list[Kind], limit: int, free: dict[str, int] | None, found: list[Row]) -> None:
+def _pick(session: Session, kinds: list[Kind], limit: int, free: dict[str, int] | None, found: list[int]) -> None:
     """Of one rank; the kinds are merged row by row, so that no more is read than is taken."""
     if len(kinds) == 1 and free is None:
-        found += session.db.execute(f"{_READY} LIMIT ?", (*kinds[0], limit - len(found))).fetchall()
+        ready = session.db.execute(f"{_READY} LIMIT ?", (*kinds[0], limit - len(found)))
+        found += [lane for _, lane, _ in ready.fetchall()]
         return
     cursors = [session.db.execute(_READY, kind) for kind in kinds]
-    for row in heapq.merge(*cursors, key=lambda row: row[_READY_AT]):
+    for _, lane, queue in heapq.merge(*cursors):
         if free is not None:
-            if free[row[_QUEUE]] <= 0:
+            if free[queue] <= 0:
                 continue
-            free[row[_QUEUE]] -= 1
-        found.append(row)
+            free[queue] -= 1
+        found.append(lane)
         if len(found) >= limit:
             break
     for cursor in cursors:
         cursor.close()
 
 
-def _hand_over(session: Session, request: ClaimRequest, rows: list[Row]) -> list[Claim]:
+def _hand_over(session: Session, request: ClaimRequest, lanes: list[Lane]) -> list[Claim]:
     now, node, until = session.now, request.node_id, session.now + span(request.lease)
-    lanes = [row[0] for row in rows]
-    session.db.execute(_CLAIMED, (until, node, request.number, now, now, str(lanes)))
-    session.forget_lanes(lanes)
-    ends, handlers, claims = instant(until), request.handlers, []
-    for row in rows:
-        token, head = row[1] + 1, row[_WIDTH:]
-        session.claimed[row[0], token] = head
-        claims.append(_as_claim(session, row, token, node, session.time, ends, row[3] not in handlers))
-    if session.tells_facts:
-        session.facts += [
-            (
-                TRIGGERED_CODE,
-                now,
-                lane,
-                definition,
-                run_id,
-                attempt + 1,
-                0,
-                cause,
-                due,
-                now,
-                None,
-                None,
-                None,
-                depth + 1,
-            )
-            for lane, *_, run_id, definition, cause, due, depth, attempt, _, _, _ in rows
-        ]
+    session.db.execute(_CLAIMED, (until, node, request.number, now, now, str([lane.id for lane in lanes])))
+    heads = [lane.run for lane in lanes if lane.run is not None]
+    session.definitions({head[2] for head in heads})
+    ends, claims, tells = instant(until), [], session.tells_facts
+    for lane, head in zip(lanes, heads, strict=True):
+        lane.take(until, node, request.number, now)
+        made = _as_claim(session, lane, head, session.time, ends, lane.handler not in request.handlers)
+        session.claimed[lane.id] = lane.token, head, made.run_id
+        session.remember_id(made.key, lane.id)
+        claims.append(made)
+        if tells:
+            session.facts.append(
+                (TRIGGERED_CODE, now, lane.id, head[2], made.run_id, made.attempt, 0, head[3], head[4], now, None,
+                 None, None, made.depth + 1)
+            )  # fmt: skip
     return claims
 
 
 def _as_claim(
-    session: Session,
-    row: Row,
-    token: int,
-    node: str,
-    started_at: datetime,
-    ends: datetime,
-    handler_is_missing: bool,
+    session: Session, lane: Lane, head: Head, started_at: datetime, ends: datetime, handler_is_missing: bool
 ) -> Claim:
-    _, run_id, number, cause, due, depth, attempt, first_started_at, payload, event = row[_WIDTH:]
+    _, run_id, number, cause, due, depth, attempt, first_started_at, payload, event = head
     definition = session.definition(number)
     return Claim(
         session.key_of(number), uuid(run_id), definition, definition.payload if payload is None else payload,
-        CAUSES[cause], attempt + 1, token, started_at,
+        CAUSES[cause], attempt + 1, lane.token, started_at,
         started_at if first_started_at is None else instant(first_started_at), ends,
-        None if due is None else instant(due), None if event is None else load(event, Event), depth, row[_QUEUE],
-        node, handler_is_missing,
+        None if due is None else instant(due), None if event is None else load(event, Event), depth, lane.queue,
+        lane.node or "", handler_is_missing,
     )  # fmt: skip
 
 
 def held(session: Session, where: str, parameters: Row, handlers: frozenset[str] | None) -> list[Claim]:
     """Claims that were made before and still hold."""
-    query = f"{_LANES} WHERE l.lease_until IS NOT NULL AND {where}"
     return [
-        _as_claim(
-            session, row, row[1], row[5], instant(row[6]), instant(row[7]),
-            handlers is not None and row[3] not in handlers,
-        )
-        for row in session.db.execute(query, parameters).fetchall()
-    ]  # fmt: skip
+        _as_held(session, session.adopt(row), row[len(NAMES) :], handlers)
+        for row in session.db.execute(_HELD + where, parameters).fetchall()
+    ]
+
+
+def _as_held(session: Session, lane: Lane, head: Head, handlers: frozenset[str] | None) -> Claim:
+    assert lane.started_at is not None
+    assert lane.lease_until is not None
+    is_missing = handlers is not None and lane.handler not in handlers
+    return _as_claim(session, lane, head, instant(lane.started_at), instant(lane.lease_until), is_missing)
 
 
 def _answer(session: Session, claims: list[Claim]) -> Claimed:

@@ -74,6 +74,14 @@ def uuid(stored: bytes) -> UUID:
     return found
 
 
+def uuid_of_hex(stored: str) -> UUID:
+    """The same, from 32 hexadecimal digits."""
+    found: UUID = _new(UUID)
+    _set(found, "int", int(stored, 16))
+    _set(found, "is_safe", _UNKNOWN)
+    return found
+
+
 def uuid_or_none(stored: bytes | None) -> UUID | None:
     """The same, where there may be none."""
     return None if stored is None else uuid(stored)

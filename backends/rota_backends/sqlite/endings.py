@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rota_backends.sqlite.codes import CANCELLED_CODE, DELAYED
+from rota_backends.sqlite.codes import CANCELLED_CODE, DEAD_CODE, DELAYED
 from rota_backends.sqlite.lane import Lane
 from rota_backends.sqlite.session import Session
 
@@ -12,34 +10,34 @@ from rota_backends.sqlite.session import Session
 _ADDED = """letter, state, attempt, first_started_at, attempts, started_at, ended_at, outcome, node, token, error,
     reason, records, ended_by"""
 _TAKEN = "seq, lane, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed_count"
-ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
-    SELECT {_TAKEN}, NULL, 0, ?, ?, coalesce(first_started_at, ?), attempts, ?, ?, ?, ?, ?, ?, ?, ?, NULL
-    FROM rota_run WHERE seq = ?"""
-DIED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
-    SELECT {_TAKEN}, payload, 1, ?, ?, coalesce(first_started_at, ?), attempts, ?, ?, ?, ?, ?, ?, ?, ?, NULL
-    FROM rota_run WHERE seq = ?"""
+_ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
+    SELECT {", ".join(f"r.{name}" for name in _TAKEN.split(", "))}, {{payload}}, {{letter}}, ?, r.attempt + 1,
+    coalesce(r.first_started_at, l.started_at), r.attempts, l.started_at, ?, ?, l.node, l.token, ?, ?, ?, r.ended_by
+    FROM json_each(?) e JOIN rota_run r ON r.seq = e.value JOIN rota_lane l ON l.id = r.lane"""
+ENDED = _ENDED.format(payload="NULL", letter=0)
+DIED = _ENDED.format(payload="r.payload", letter=1)
 _CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error,
     ?, records, ? FROM rota_run WHERE seq = ?"""
 GONE = "DELETE FROM rota_run WHERE seq = ?"
 ALL_GONE = "DELETE FROM rota_run WHERE seq IN (SELECT value FROM json_each(?))"
 
+Ending = tuple[int, str | None, str | None, int | None]  # outcome, error, reason, records
+
 _UNSTARTED = """SELECT seq FROM rota_run WHERE lane = ?1 AND state = 0 AND seq != ?2
     UNION ALL SELECT seq FROM rota_run WHERE lane = ?1 AND state = 1"""
 _OLDEST = "SELECT seq, run_id FROM rota_history WHERE lane = ? AND letter = 0 ORDER BY seq LIMIT ?"
 
 
-def finish(session: Session, ended: list[tuple[Any, ...]], died: list[tuple[Any, ...]]) -> None:
-    """Move the runs of a batch; the last value of each row is the run's seq."""
-    db = session.db
-    if ended:
-        db.executemany(ENDED, ended)
-        db.execute(ALL_GONE, (str([row[-1] for row in ended]),))
-    if died:
-        db.executemany(DIED, died)
-        db.executemany(GONE, [row[-1:] for row in died])
-        for row in died:
-            file_letter(session, row[-1])
+def finish(session: Session, state: int, how: Ending, runs: list[int]) -> None:
+    """Move leased runs that ended alike; who held them is read from their lanes."""
+    db, seqs, (outcome, error, reason, records) = session.db, str(runs), how
+    is_dead = state == DEAD_CODE
+    db.execute(DIED if is_dead else ENDED, (state, session.now, outcome, error, reason, records, seqs))
+    db.execute(ALL_GONE, (seqs,))
+    if is_dead:
+        for seq in runs:
+            file_letter(session, seq)
 
 
 def file_letter(session: Session, seq: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rota_backends.sqlite.codes import DELAYED, WAITING
@@ -14,26 +15,33 @@ _HOT = (
     "started_at", "stop", "removed", "settled_token", "settled_node", "unfinished", "delayed", "kept", "definition",
     "paused", "last_attempt_at", "last_success_at", "last_failure_at",
 )  # fmt: skip
-COLUMNS = ", ".join(f"l.{name}" for name in ("id", *_HOT))
+NAMES = ("id", *_HOT)
+HEAD = "r.seq, r.run_id, r.definition, r.cause, r.due, r.depth, r.attempt, r.first_started_at, r.payload, r.event"
+COLUMNS = ", ".join(f"l.{name}" for name in NAMES)
 BY_ID = f"SELECT {COLUMNS} FROM rota_lane l WHERE l.id = ?"
 BY_KEY = f"SELECT {COLUMNS} FROM rota_job j JOIN rota_lane l ON l.id = j.id WHERE j.scope_id = ? AND j.job_id = ?"
 UPDATE = f"UPDATE rota_lane SET {', '.join(f'{name} = ?' for name in _HOT)} WHERE id = ?"
 COUNT = "UPDATE rota_lane SET unfinished = ?, delayed = ?, kept = ? WHERE id = ?"
 BY_IDS = f"SELECT {COLUMNS} FROM json_each(?) e JOIN rota_lane l ON l.id = e.value"
+WITH_HEADS = f"""SELECT {COLUMNS}, {HEAD} FROM json_each(?) e JOIN rota_lane l ON l.id = e.value
+    JOIN rota_run r ON r.seq = l.head"""
 INSERT = """INSERT INTO rota_lane (id, rank, queue, handler, pinned, token, number, removed, settled_token, unfinished,
     delayed, kept, paused) VALUES (?, 0, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0)"""
 
 _FIRST_START = "SELECT min(start_at) FROM rota_run WHERE lane = ? AND state = 1"
 _PROMOTE = "UPDATE rota_run SET state = 0 WHERE lane = ? AND state = 1 AND start_at <= ?"
-_FIRST_WAITING = """SELECT r.lane, r.seq, r.definition FROM json_each(?) e JOIN rota_run r ON r.seq =
+_FIRST_WAITING = f"""SELECT r.lane, {HEAD} FROM json_each(?) e JOIN rota_run r ON r.seq =
     (SELECT w.seq FROM rota_run w WHERE w.lane = e.value AND w.state = 0 ORDER BY w.seq LIMIT 1)"""
 assert (WAITING, DELAYED) == (0, 1)  # as written in these statements and in their partial indexes
+
+
+Head = Sequence[Any]  # the columns of `HEAD`
 
 
 class Lane:
     """A job's place in the store; see `rota_lane` in schema.sql."""
 
-    __slots__ = ("id", *_HOT, "is_changed", "is_counted")
+    __slots__ = ("id", *_HOT, "is_changed", "is_counted", "run")
 
     def __init__(
         self,
@@ -90,6 +98,11 @@ class Lane:
         self.last_failure_at = last_failure_at
         self.is_changed = False
         self.is_counted = False
+        self.run: Head | None = None  # the run in `head`, where it was read
+
+    @property
+    def has_read_head(self) -> bool:
+        return self.run is not None and self.run[0] == self.head
 
     def values(self) -> tuple[Any, ...]:
         return (
@@ -98,6 +111,13 @@ class Lane:
             self.settled_node, self.unfinished, self.delayed, self.kept, self.definition, self.paused,
             self.last_attempt_at, self.last_success_at, self.last_failure_at, self.id,
         )  # fmt: skip
+
+    def take(self, until: int, node: str, number: int, now: int) -> None:
+        """Claimed, as the statement in claiming.py writes it."""
+        self.token += 1
+        self.lease_until, self.node, self.number, self.started_at, self.last_attempt_at = until, node, number, now, now
+        self.pinned = 1
+        self.ready_at = self.wake_at = None
 
     def free(self) -> None:
         """Nobody holds it any more; what was said of the leased run goes with the lease."""
@@ -129,10 +149,10 @@ def refresh(session: Session, *lanes: Lane) -> None:
 
 def _offer_waiting(session: Session, waiting: dict[int, tuple[Lane, int | None, int | None]]) -> None:
     rows = session.db.execute(_FIRST_WAITING, (str(list(waiting)),)).fetchall()
-    for lane_id, seq, definition in rows:
+    for lane_id, *head in rows:
         lane, was, since = waiting[lane_id]
-        lane.head = seq
-        offer(session, lane, definition, since if seq == was else None)
+        lane.run, lane.head = head, head[0]
+        offer(session, lane, head[2], since if lane.head == was else None)
 
 
 def _offer_retry(session: Session, lane: Lane) -> None:

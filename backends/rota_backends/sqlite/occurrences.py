@@ -234,14 +234,14 @@ def _are_heard(session: Session, batch: Sequence[EventRef]) -> bool:
 def peek_notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]] | Answer:
     """Most events concern no job: those need no transaction."""
     if not _are_heard(session, batch) or not any(matching(session, ref.event) for ref in batch):
-        return [[] for _ in batch]
+        return [[]] * len(batch)
     return Answer.WRITE
 
 
 def notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
     """Per event: a run for each job that waits for it."""
     if not _are_heard(session, batch):
-        return [[] for _ in batch]
+        return [[]] * len(batch)
     return [[_notify(session, ref, *found) for found in matching(session, ref.event)] for ref in batch]
 
 
@@ -281,6 +281,6 @@ def _bury(session: Session, lane: Lane, run_id: bytes, definition: int, event: s
     kinds = (FactKind.FAILED, FactKind.DEAD_LETTERED) if session.tells_facts else (FactKind.DEAD_LETTERED,)
     for kind in kinds:
         session.facts.append(
-            (KIND_CODE[kind], now, lane.id, definition, run_id, 0, 0, EVENT_CODE, None, None, reason, None, None,
-             depth + 1)
+            (KIND_CODE[kind], now, lane.id, definition, uuid(run_id), 0, 0, EVENT_CODE, None, None, reason, None,
+             None, depth + 1)
         )  # fmt: skip

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from rota.backend import Fact, JobKey, SetAside
 from rota_backends.sqlite.calls import Answer
-from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span, uuid
+from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span
+from rota_backends.sqlite.facts import (
+    AT,
+    DEFINITION,
+    KIND,
+    LANE,
+    RUN,
+    FactRow,
+    number_of,
+    pack,
+    place_of,
+    unpack,
+)
 from rota_backends.sqlite.session import Session
 
-_PAGE = """SELECT seq, kind, at, definition, run_id, attempt, revision, cause, due, started_at, error, next_attempt_at,
-    records, depth FROM rota_fact"""
+_ROWS = 16  # read at once: those of a busy node hold a hundred facts each
+_PAGE = f"SELECT id, body FROM rota_fact WHERE id > ? ORDER BY id LIMIT {_ROWS}"
+DEFINITIONS = f"SELECT DISTINCT e.value FROM rota_fact f, json_each(f.body, '$[{1 + DEFINITION}]') e"
 
 
 def peek_tells(session: Session) -> Answer | None:
@@ -58,9 +72,9 @@ def relay(
         return None
     row = (node_id, session.now + span(lease))
     session.db.execute("INSERT OR REPLACE INTO rota_relay VALUES (1, ?, ?)", row)
-    _drop(session, done)
     for each in set_aside:
         _put_aside(session, each)
+    _drop(session, [*done, *(each.seq for each in set_aside)])
     return _facts(session, _page(session, skip, limit))
 
 
@@ -69,41 +83,82 @@ def _holder(session: Session) -> tuple[str, int]:
 
 
 def _drop(session: Session, done: Sequence[int]) -> None:
-    if not done:
-        return
-    first, last = min(done), max(done)
-    if last - first + 1 == len(set(done)):
-        session.db.execute("DELETE FROM rota_fact WHERE seq BETWEEN ? AND ?", (first, last))
+    by_row: dict[int, set[int]] = {}
+    for seq in done:
+        row, place = place_of(seq)
+        by_row.setdefault(row, set()).add(place)
+    for row, places in by_row.items():
+        whole = session.db.execute("DELETE FROM rota_fact WHERE id = ? AND count = ?", (row, len(places)))
+        if not whole.rowcount:
+            _keep_rest(session, row, places)
+        session.untold.pop(row, None)
+
+
+def _keep_rest(session: Session, row: int, told: set[int]) -> None:
+    left = {place: fact for place, fact in _row(session, row).items() if place not in told}
+    if left:
+        session.db.execute("UPDATE rota_fact SET count = NULL, body = ? WHERE id = ?", (pack(left), row))
     else:
-        session.db.executemany("DELETE FROM rota_fact WHERE seq = ?", [(seq,) for seq in done])
+        session.db.execute("DELETE FROM rota_fact WHERE id = ?", (row,))
 
 
 def _put_aside(session: Session, aside: SetAside) -> None:
-    copied = """INSERT OR REPLACE INTO rota_aside SELECT seq, definition, kind, run_id, at, ? FROM rota_fact
-        WHERE seq = ?"""
-    session.db.execute(copied, (aside.error, aside.seq))
-    session.db.execute("DELETE FROM rota_fact WHERE seq = ?", (aside.seq,))
+    row, place = place_of(aside.seq)
+    fact = _row(session, row).get(place)
+    if fact is not None:
+        run_id = None if fact[RUN] is None else fact[RUN].bytes
+        session.db.execute(
+            "INSERT OR REPLACE INTO rota_aside VALUES (?, ?, ?, ?, ?, ?)",
+            (aside.seq, fact[DEFINITION], fact[KIND], run_id, fact[AT], aside.error),
+        )
 
 
-def _page(session: Session, skip: Collection[JobKey], limit: int) -> list[tuple[Any, ...]]:
-    lanes = [lane.id for key in skip if (lane := session.lane(key)) is not None]
-    where = f" WHERE lane NOT IN ({', '.join(map(str, lanes))})" if lanes else ""
-    return session.db.execute(f"{_PAGE}{where} ORDER BY seq LIMIT ?", (limit,)).fetchall()
+def _row(session: Session, row: int) -> dict[int, FactRow]:
+    body = session.one("SELECT body FROM rota_fact WHERE id = ?", (row,))
+    return {} if body is None else unpack(body)
 
 
-def _facts(session: Session, rows: list[tuple[Any, ...]]) -> list[Fact]:
-    """A page holds few distinct instants: those of the batches its facts come from."""
-    instants: dict[int | None, Any] = {None: None}
-    for row in rows:
-        for stored in (row[2], row[8], row[9], row[11]):
-            if stored not in instants:
-                instants[stored] = instant(stored)
+Page = list[tuple[int, dict[int, FactRow]]]
+
+
+def _page(session: Session, skip: Collection[JobKey], limit: int) -> Page:
+    """Rows in order. It ends with a whole one where it can: to tell a part of one is to write the rest anew."""
+    lanes = {lane.id for key in skip if (lane := session.lane(key)) is not None}
+    found: Page = []
+    last, room = 0, limit
+    while room > 0 and (rows := session.db.execute(_PAGE, (last,)).fetchall()):
+        for last, body in rows:
+            facts = _without(lanes, session.untold.get(last) or unpack(body))
+            if len(facts) > room:
+                return found or [(last, dict(islice(facts.items(), limit)))]
+            if facts:
+                found.append((last, facts))
+                room -= len(facts)
+    return found
+
+
+def _without(lanes: set[int], facts: dict[int, FactRow]) -> dict[int, FactRow]:
+    return {place: fact for place, fact in facts.items() if fact[LANE] not in lanes} if lanes else facts
+
+
+class _Instants(dict[int | None, Any]):
+    """A page holds few distinct ones: those of the batches its facts come from."""
+
+    def __missing__(self, stored: int) -> datetime:
+        made = self[stored] = instant(stored)
+        return made
+
+
+def _facts(session: Session, page: Page) -> list[Fact]:
+    instants = _Instants({None: None})
+    definitions = session.definitions({fact[DEFINITION] for _, facts in page for fact in facts.values()})
     return [
         Fact(
-            seq, KINDS[kind], instants[at], session.definition(definition), None if run_id is None else uuid(run_id),
-            attempt, revision, None if cause is None else CAUSES[cause], instants[due], instants[started_at], error,
-            instants[next_at], records, depth,
+            number_of(row, place), KINDS[kind], instants[at], definitions[definition], run_id, attempt, revision,
+            None if cause is None else CAUSES[cause], instants[due], instants[started_at], error, instants[next_at],
+            records, depth,
         )
-        for seq, kind, at, definition, run_id, attempt, revision, cause, due, started_at, error, next_at, records, depth
-        in rows
+        for row, facts in page
+        for place, (kind, at, _, definition, run_id, attempt, revision, cause, due, started_at, error, next_at,
+                    records, depth) in facts.items()
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from rota.backend import Prune
-from rota_backends.sqlite import keys, nodes
+from rota_backends.sqlite import keys, nodes, outbox
 from rota_backends.sqlite.codes import span
 from rota_backends.sqlite.endings import forget, forget_oldest, unletter
 from rota_backends.sqlite.session import Session
@@ -97,8 +97,7 @@ def _forget_definitions(session: Session) -> None:
     old = session.db.execute(page, (session.definitions_seen, _DEFINITIONS)).fetchall()
     session.definitions_seen = old[-1][0] if len(old) == _DEFINITIONS else 0
     if old:
-        told = "SELECT DISTINCT definition FROM rota_fact UNION SELECT definition FROM rota_aside"
-        used = {row[0] for row in session.db.execute(told)}
+        used = {row[0] for row in session.db.execute(f"{outbox.DEFINITIONS} UNION SELECT definition FROM rota_aside")}
         unused = [(each,) for each, lane_id in old if each not in used and not _is_used(session, each, lane_id)]
         session.db.executemany("DELETE FROM rota_definition WHERE id = ?", unused)
 

@@ -2,7 +2,7 @@
 -- 16 bytes, enums are the small numbers listed in codes.py, values of the model are JSON as rota.codec writes it.
 
 CREATE TABLE rota_meta (
-    name TEXT PRIMARY KEY,              -- schema, tells_facts; the last numbers given: runs, facts
+    name TEXT PRIMARY KEY,              -- schema, tells_facts; runs: the last number given
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -173,22 +173,11 @@ CREATE TABLE rota_key (
 ) WITHOUT ROWID;
 CREATE INDEX rota_key_until ON rota_key (until);
 
+-- Facts not yet told; those of one transaction share rows of at most a hundred.
 CREATE TABLE rota_fact (
-    seq INTEGER PRIMARY KEY,            -- numbered by rota_meta, so that no number comes twice
-    kind INTEGER NOT NULL,
-    at INTEGER NOT NULL,
-    lane INTEGER NOT NULL,
-    definition INTEGER NOT NULL,
-    run_id BLOB,
-    attempt INTEGER NOT NULL,
-    revision INTEGER NOT NULL,
-    cause INTEGER,
-    due INTEGER,
-    started_at INTEGER,
-    error TEXT,
-    next_attempt_at INTEGER,
-    records INTEGER,
-    depth INTEGER NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never given twice: the numbers of the facts are made of it
+    count INTEGER,                      -- null once some of them were told
+    body TEXT NOT NULL                  -- as facts.py packs them
 );
 
 CREATE TABLE rota_aside (

@@ -4,19 +4,25 @@ connection remembers between transactions."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from rota.backend import JobKey
 from rota.clock import Clock
 from rota.codec.definitions import read_definition
 from rota.definition import JobDefinition
 from rota_backends.sqlite.codes import dump, micros
-from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, UPDATE, Lane
+from rota_backends.sqlite.facts import FactRow, pack
+from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, WITH_HEADS, Head, Lane
 
+_WIDTH = len(NAMES)
 _REMEMBERED = 100_000
-_FACT = "INSERT INTO rota_fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_LANES_REMEMBERED = 5_000
+_BODIES = "SELECT d.id, d.body FROM json_each(?) e JOIN rota_definition d ON d.id = e.value"
+_FACTS_A_ROW = 100  # so that a page of the relay ends with a row, or little before
+_ROWS_OF_FACTS = 200  # remembered, so that whoever made them need not read them to tell them
 
 
 class Session:
@@ -28,18 +34,21 @@ class Session:
         self.time: datetime = clock.now()
         self.now = 0  # the same, as stored
         self.has_news = False  # something may have become claimable or due
-        self.facts: list[tuple[Any, ...]] = []
-        self._lanes: dict[int, Lane] = {}
+        self.facts: list[FactRow] = []
+        self._touched: dict[int, Lane] = {}  # by this transaction
         self._last_seq: int | None = None
+        self._version = 0  # SQLite's counter of commits by other connections
         self.definitions_seen = 0  # how far old definitions have been looked through
         self._forget()
 
     def _forget(self) -> None:
         """What was remembered may be of a transaction that never was."""
+        self._lanes: dict[int, Lane] = {}  # as they are stored; right until another connection commits
+        self.untold: dict[int, dict[int, FactRow]] = {}  # rows of facts, likewise
         self._definitions: dict[int, JobDefinition] = {}
         self._keys: dict[int, JobKey] = {}
         self._ids: dict[JobKey, int] = {}
-        self.claimed: dict[tuple[int, int], tuple[Any, ...]] = {}  # by lane and token: what a settlement needs again
+        self.claimed: dict[int, tuple[int, Head, UUID]] = {}  # by lane: token and run, for the settlement
         self._tells = False
 
     # --- transactions ---
@@ -49,9 +58,14 @@ class Session:
         self.time = self._clock.now()
         self.now = micros(self.time)
         self.has_news = False
-        self._lanes.clear()
+        self._touched.clear()
         self._last_seq = None
         self.facts.clear()
+        (version,) = self.db.execute("PRAGMA data_version").fetchone()
+        if version != self._version or len(self._lanes) > _LANES_REMEMBERED:
+            self._lanes.clear()
+            self.untold.clear()
+            self._version = version
 
     def end_snapshot(self) -> None:
         """Nothing was written, nothing has to be forgotten."""
@@ -80,9 +94,12 @@ class Session:
         return self._last_seq
 
     def _write_facts(self) -> None:
-        (last,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'facts'").fetchone()
-        self.db.executemany(_FACT, [(seq, *fact) for seq, fact in enumerate(self.facts, last + 1)])
-        self.db.execute("UPDATE rota_meta SET value = ? WHERE name = 'facts'", (last + len(self.facts),))
+        for first in range(0, len(self.facts), _FACTS_A_ROW):
+            facts = dict(enumerate(self.facts[first : first + _FACTS_A_ROW]))
+            row = (len(facts), pack(facts))
+            made = self.db.execute("INSERT INTO rota_fact (count, body) VALUES (?, ?)", row)
+            if len(self.untold) < _ROWS_OF_FACTS and made.lastrowid is not None:
+                self.untold[made.lastrowid] = facts
         self.facts.clear()
 
     # --- facts ---
@@ -104,7 +121,7 @@ class Session:
         row = self._found(BY_KEY, key)
         if row is None:
             return None
-        self._remember_id(key, row[0])
+        self.remember_id(key, row[0])
         return self.adopt(row)
 
     def _found(self, query: str, key: JobKey) -> Any:
@@ -115,33 +132,40 @@ class Session:
         except UnicodeEncodeError:
             return None
 
-    def _remember_id(self, key: JobKey, lane_id: int) -> None:
+    def remember_id(self, key: JobKey, lane_id: int) -> None:
         if len(self._ids) >= _REMEMBERED:
             self._ids.clear()
         self._ids[key] = lane_id
 
     def lane_by_id(self, lane_id: int) -> Lane:
         lane = self._lanes.get(lane_id)
-        return lane if lane is not None else self.adopt(self.db.execute(BY_ID, (lane_id,)).fetchone())
-
-    def adopt(self, row: tuple[Any, ...]) -> Lane:
-        """The lane of a row just read; the one already at hand knows better."""
-        lane = self._lanes.get(row[0])
         if lane is None:
-            lane = self._lanes[row[0]] = Lane(*row)
+            return self.adopt(self.db.execute(BY_ID, (lane_id,)).fetchone())
+        self._touched[lane_id] = lane
         return lane
 
-    def forget_lanes(self, lanes: Iterable[int]) -> None:
-        """They were changed past this memory."""
-        for lane_id in lanes:
-            self._lanes.pop(lane_id, None)
+    def adopt(self, row: tuple[Any, ...]) -> Lane:
+        """The lane of a row that begins with it; the one already at hand knows better."""
+        lane = self._lanes.get(row[0])
+        if lane is None:
+            lane = self._lanes[row[0]] = Lane(*row[:_WIDTH])
+        self._touched[row[0]] = lane
+        return lane
 
     def load_lanes(self, keys: Iterable[JobKey]) -> None:
         """Read many at once; those not known by number are left to `lane`."""
-        known = [number for key in keys if (number := self._ids.get(key)) is not None]
+        known = [number for key in keys if (number := self._ids.get(key)) is not None and number not in self._lanes]
         if len(known) > 1:
             for row in self.db.execute(BY_IDS, (str(known),)).fetchall():
                 self.adopt(row)
+
+    def lanes_with_heads(self, ids: list[int]) -> list[Lane]:
+        """Lanes whose next run may start, with that run read."""
+        missing = [number for number in ids if (lane := self._lanes.get(number)) is None or not lane.has_read_head]
+        if missing:
+            for row in self.db.execute(WITH_HEADS, (str(missing),)):
+                self.adopt(row).run = row[_WIDTH:]
+        return [self._lanes[number] for number in ids]
 
     def new_lane(self, key: JobKey) -> Lane:
         made = self.db.execute("INSERT INTO rota_job (scope_id, job_id) VALUES (?, ?)", key)
@@ -150,17 +174,17 @@ class Session:
         return self.lane_by_id(made.lastrowid)
 
     def write_lanes(self) -> None:
-        changed = [lane for lane in self._lanes.values() if lane.is_changed]
+        changed = [lane for lane in self._touched.values() if lane.is_changed]
         if changed:
             self.db.executemany(UPDATE, [lane.values() for lane in changed])
         counted = [
             (lane.unfinished, lane.delayed, lane.kept, lane.id)
-            for lane in self._lanes.values()
+            for lane in self._touched.values()
             if lane.is_counted and not lane.is_changed
         ]
         if counted:
             self.db.executemany(COUNT, counted)
-        for lane in self._lanes.values():
+        for lane in self._touched.values():
             lane.is_changed = lane.is_counted = False
 
     def has_ready_lanes(self) -> bool:
@@ -173,6 +197,15 @@ class Session:
         if found is None:
             (body,) = self.db.execute("SELECT body FROM rota_definition WHERE id = ?", (number,)).fetchone()
             found = self._remember(number, read_definition(body))
+        return found
+
+    def definitions(self, numbers: Collection[int]) -> dict[int, JobDefinition]:
+        """Many at once."""
+        found = {number: known for number in numbers if (known := self._definitions.get(number)) is not None}
+        missing = [number for number in numbers if number not in found]
+        if missing:
+            for number, body in self.db.execute(_BODIES, (str(missing),)):
+                found[number] = self._remember(number, read_definition(body))
         return found
 
     def key_of(self, number: int) -> JobKey:

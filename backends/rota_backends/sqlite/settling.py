@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from uuid import UUID
 
 from rota.backend import Claimed, ClaimRequest, FactKind, Settlement
 from rota.codec import to_dict
 from rota.run import Attempt, AttemptOutcome, RunState
-from rota_backends.sqlite.claiming import HEAD, claim
+from rota_backends.sqlite.claiming import claim
 from rota_backends.sqlite.codes import (
     DEAD_CODE,
     FINAL_CODE,
@@ -18,14 +18,21 @@ from rota_backends.sqlite.codes import (
     RETRYING,
     instant,
     span,
+    uuid,
 )
-from rota_backends.sqlite.endings import finish, forget_oldest
-from rota_backends.sqlite.lane import Lane, refresh
+from rota_backends.sqlite.endings import Ending, finish, forget_oldest
+from rota_backends.sqlite.lane import HEAD, Head, Lane, refresh
 from rota_backends.sqlite.session import Session
 
 _HEAD = f"SELECT {HEAD} FROM rota_run r WHERE r.seq = ?"
 _RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?,
     first_started_at = coalesce(first_started_at, ?), attempts = ?, error = ?, records = ? WHERE seq = ?"""
+_NOTHING: tuple[int, Head, UUID] = (-1, (), UUID(int=0))
+_SUCCEEDED = """UPDATE rota_lane SET head = {head}, ready_at = ?, wake_at = NULL, pinned = 0, lease_until = NULL,
+    node = NULL, started_at = NULL, stop = NULL, removed = 0, settled_token = token, settled_node = ?,
+    unfinished = unfinished - 1, kept = kept + 1, last_success_at = ? WHERE id IN (SELECT value FROM json_each(?))"""
+_IDLE = _SUCCEEDED.format(head="NULL")
+_READY = _SUCCEEDED.format(head="(SELECT min(w.seq) FROM rota_run w WHERE w.lane = rota_lane.id AND w.state = 0)")
 
 
 def settle(
@@ -46,8 +53,8 @@ class Settling:
         self._session = session
         self._tells = session.tells_facts
         self._freed: list[Lane] = []
-        self._ended: list[tuple[Any, ...]] = []
-        self._died: list[tuple[Any, ...]] = []
+        self._ended: dict[tuple[int, Ending], list[int]] = {}
+        self._plain: dict[str, list[tuple[Lane, str]]] = {}  # by node: succeeded, with the handler it had
 
     def take(self, new: Settlement) -> bool:
         """Judge one: False is refused, and nothing of it is written."""
@@ -59,17 +66,23 @@ class Settling:
             return lane.settled_token == new.token and lane.settled_node == new.node_id
         if new.only_if_expired and lane.lease_until > session.now:
             return False
-        head = session.claimed.pop((lane.id, lane.token), None)
-        if head is None:
-            head = session.db.execute(_HEAD, (lane.head,)).fetchone()
-        self._settle(lane, head, new)
+        self._settle(lane, *self._claimed(lane), new)
         return True
 
-    def _settle(self, lane: Lane, head: tuple[Any, ...], new: Settlement) -> None:
+    def _claimed(self, lane: Lane) -> tuple[Head, UUID]:
+        token, head, run_id = self._session.claimed.pop(lane.id, _NOTHING)
+        if token != lane.token:  # another process claimed it, or this one before it was started anew
+            head = self._session.db.execute(_HEAD, (lane.head,)).fetchone()
+            run_id = uuid(head[1])
+        return head, run_id
+
+    def _settle(self, lane: Lane, head: Head, run_id: UUID, new: Settlement) -> None:
         now = self._session.now
         state, facts, reason = new.state, new.facts, new.reason
         if state is RunState.SUCCEEDED:
             lane.last_success_at = now
+            if not (lane.is_changed or lane.is_counted):
+                self._plain.setdefault(new.node_id, []).append((lane, lane.handler))
         else:
             state, facts, reason = new.overruled(lane.stop, bool(lane.removed))
             if new.outcome is not AttemptOutcome.CANCELLED:
@@ -81,13 +94,28 @@ class Settling:
         else:
             self._end(lane, head, new, FINAL_CODE[state], reason)
         if facts:
-            self._tell(lane, head, new, facts, start_at)
+            self._tell(lane, head, run_id, new, facts, start_at)
         lane.settled_token, lane.settled_node = new.token, new.node_id
         lane.free()
         self._freed.append(lane)
 
-    def _retry(self, lane: Lane, head: tuple[Any, ...], new: Settlement, start_at: int) -> None:
+    def _write_plain(self, node: str, lanes: list[tuple[Lane, str]]) -> None:
+        """Lanes that only have the next run for their head now, or none: one statement for all of them."""
+        now, idle, ready = self._session.now, [], []
+        for lane, handler in lanes:
+            if lane.unfinished == 0:
+                idle.append(lane)
+            elif lane.ready_at == now and lane.handler == handler and not lane.delayed:
+                ready.append(lane)
+        for statement, since, those in ((_IDLE, None, idle), (_READY, now, ready)):
+            if those:
+                self._session.db.execute(statement, (since, node, now, str([lane.id for lane in those])))
+                for lane in those:
+                    lane.is_changed = False
+
+    def _retry(self, lane: Lane, head: Head, new: Settlement, start_at: int) -> None:
         seq, attempt = head[0], head[6] + 1
+        lane.run = None
         attempts = self._with_this(lane, seq, attempt, new)
         self._session.db.execute(
             _RETRIED,
@@ -104,23 +132,23 @@ class Settling:
         attempts = [] if before is None else json.loads(before)
         return json.dumps([*attempts, to_dict(this, Attempt)], ensure_ascii=False, separators=(",", ":"))
 
-    def _end(self, lane: Lane, head: tuple[Any, ...], new: Settlement, state: int, reason: str | None) -> None:
-        row = (
-            state, head[6] + 1, lane.started_at, lane.started_at, self._session.now, OUTCOME_CODE[new.outcome],
-            lane.node, new.token, new.error, reason, new.records_processed, head[0],
-        )  # fmt: skip
+    def _end(self, lane: Lane, head: Head, new: Settlement, state: int, reason: str | None) -> None:
+        how = (OUTCOME_CODE[new.outcome], new.error, reason, new.records_processed)
+        self._ended.setdefault((state, how), []).append(head[0])
         lane.unfinished -= 1
         lane.head, lane.pinned = None, 0
-        if state == DEAD_CODE:
-            self._died.append(row)
-        else:
-            self._ended.append(row)
-            lane.kept += 1
+        lane.kept += state != DEAD_CODE
 
     def _tell(
-        self, lane: Lane, head: tuple[Any, ...], new: Settlement, facts: tuple[FactKind, ...], next_at: int | None
+        self,
+        lane: Lane,
+        head: Head,
+        run_id: UUID,
+        new: Settlement,
+        facts: tuple[FactKind, ...],
+        next_at: int | None,
     ) -> None:
-        _, run_id, definition, cause, due, depth, attempt, *_ = head
+        _, _, definition, cause, due, depth, attempt, *_ = head
         for kind in facts:
             if self._tells or kind is FactKind.DEAD_LETTERED:
                 self._session.facts.append(
@@ -130,8 +158,11 @@ class Settling:
 
     def write(self, keep: int | None) -> None:
         session = self._session
-        finish(session, self._ended, self._died)
+        for (state, how), runs in self._ended.items():
+            finish(session, state, how, runs)
         refresh(session, *self._freed)
+        for node, lanes in self._plain.items():
+            self._write_plain(node, lanes)
         for lane in self._freed:
             # a quarter beyond what is kept, so that forgetting is done for many at once
             if keep is not None and lane.kept > keep + keep // 4:

@@ -241,8 +241,8 @@ class StoreThread:
 
     def _in_snapshot(self, session: Session, calls: list[Call], work: Callable[[], None]) -> bool:
         def once() -> None:
-            session.begin("BEGIN")
             try:
+                session.begin("BEGIN")
                 work()
             finally:
                 session.end_snapshot()
@@ -261,6 +261,7 @@ class StoreThread:
         try:
             self._begin(session, calls)
         except Exception as error:
+            self._rollback(session)
             self._fail(calls, self._told(error, False))
             return
         try:

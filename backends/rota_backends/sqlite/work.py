@@ -55,7 +55,7 @@ def _take_back(session: Session, lane: Lane) -> None:
     """Undo the claim; the run itself never heard of it."""
     assert lane.head is not None
     stop, removed = lane.stop, lane.removed
-    session.claimed.pop((lane.id, lane.token), None)
+    session.claimed.pop(lane.id, None)
     lane.free()
     if removed or stop is not None:
         cancel_one(session, lane, lane.head, stop or "unscheduled", None)
