@@ -23,8 +23,11 @@ PGQUEUER = tuple(
 PROCRASTINATE = Entry("procrastinate", "procrastinate_postgres")
 SAQ = Entry("saq", "saq_postgres")
 FLOOR = Entry("floor", "floor_postgres", {}, "floor: batches of 100, 2 connections")
-MANY = Entry("rota, many jobs", "ours_postgres", {}, "Rota, as many jobs as runs")
-FEW = Entry("rota, 200 jobs", "ours_postgres", {}, "Rota, 200 jobs")
+# On uvloop as PgQueuer's best are, and on asyncio's own loop. A node needs no more slots than there are jobs.
+MANY = Entry("rota, many jobs", "ours_postgres", {"uvloop": True}, "Rota, as many jobs as runs, uvloop")
+MANY_PLAIN = Entry("rota, many jobs, plain", "ours_postgres", {}, "Rota, as many jobs as runs")
+FEW = Entry("rota, 200 jobs", "ours_postgres", {"uvloop": True, "concurrency": 200}, "Rota, 200 jobs, uvloop")
+FEW_PLAIN = Entry("rota, 200 jobs, plain", "ours_postgres", {"concurrency": 200}, "Rota, 200 jobs")
 
 ONE = Entry("rota, one job", "ours_postgres", {}, "Rota, one job")
 # With more slots its worker finds the lock taken, and sleeps until it polls again: one slot is its best.
@@ -39,8 +42,8 @@ COMMITS = Entry("floor, one by one", "floor_postgres", {"batch": 1, "connections
 
 def _many(runs: int, slow: int) -> list[Backlog]:
     return [
-        Backlog(MANY, runs, {"jobs": runs}),
-        Backlog(FEW, runs, {"jobs": 200}),
+        *(Backlog(entry, runs, {"jobs": runs}) for entry in (MANY, MANY_PLAIN)),
+        *(Backlog(entry, runs, {"jobs": 200}) for entry in (FEW, FEW_PLAIN)),
         *(Backlog(entry, runs) for entry in PGQUEUER),
         *(Backlog(entry, slow) for entry in (PROCRASTINATE, SAQ)),
         Backlog(FLOOR, runs),
@@ -70,7 +73,11 @@ def run(quick: bool) -> Report:
         {"postgres": version, "server": SETTINGS, "rounds": rounds} | settings([*many, *one]),
         raw,
         [table("many jobs", raw["many jobs"], many, cpu), table("one job", raw["one job"], one, cpu)],
-        [*_goals(MANY, raw["many jobs"]), *_goals(FEW, raw["many jobs"]), *_goals_one(raw["one job"])],
+        [
+            *_goals(MANY, MANY_PLAIN, raw["many jobs"]),
+            *_goals(FEW, FEW_PLAIN, raw["many jobs"]),
+            *_goals_one(raw["one job"]),
+        ],
         promises([*many, *one]),
         [
             f"PostgreSQL {version}, " + ", ".join(SETTINGS),
@@ -83,11 +90,12 @@ def run(quick: bool) -> Report:
     )
 
 
-def _goals(ours: Entry, rows: Rows) -> list[Goal]:
+def _goals(ours: Entry, plain: Entry, rows: Rows) -> list[Goal]:
     return [
         Goal(f"drain, {ours.name}, against Procrastinate", 10.0, ratio(rows, ours, [PROCRASTINATE])),
         Goal(f"drain, {ours.name}, against SAQ", 10.0, ratio(rows, ours, [SAQ])),
         Goal(f"drain, {ours.name}, against PgQueuer at its best", 1.5, ratio(rows, ours, PGQUEUER)),
+        Goal("  the same, ours on asyncio's own loop", None, ratio(rows, plain, PGQUEUER)),
         Goal("  the same to the last execution", None, ratio(rows, ours, PGQUEUER, "executed_wall")),
         Goal("  the same, ours to the last event", None, ratio(rows, ours, PGQUEUER, "wall", "events_wall")),
         Goal("  the same by CPU of client and server", None, cpu_ratio(rows, ours, PGQUEUER, "cpu", "server_cpu")),

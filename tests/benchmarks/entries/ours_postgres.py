@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib import import_module
 from typing import Any
 
 from rota_backends.postgres import PostgresBackend
@@ -33,8 +34,10 @@ async def _node(url: str, concurrency: int) -> int:
     return await ours_durable.node(PostgresBackend(url), concurrency, asyncio.to_thread(sys.stdin.read))
 
 
-def drain(url: str, postmaster: int, runs: int, concurrency: int = CONCURRENCY) -> dict[str, Any]:
-    return asyncio.run(_drain(url, postmaster, runs, concurrency))
+def drain(url: str, postmaster: int, runs: int, concurrency: int = CONCURRENCY, uvloop: bool = False) -> dict[str, Any]:
+    work = _drain(url, postmaster, runs, concurrency)
+    found: dict[str, Any] = import_module("uvloop").run(work) if uvloop else asyncio.run(work)
+    return found
 
 
 async def _drain(url: str, postmaster: int, runs: int, concurrency: int) -> dict[str, Any]:
