@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from rota import JobDefinition, Manual
 from tests.faults.evidence import Evidence
-from tests.faults.on_processes import any_node
 from tests.faults.scene import Scene
 
 KEEP = 300  # runs of a job; no other job has as many in a row
@@ -25,9 +24,11 @@ async def burst(scene: Scene) -> None:
         await asyncio.gather(
             *[scene.client.trigger_once("burst", scope_id=_SCOPE, payload=str(label).encode()) for label in labels]
         )
-        await scene.cluster.kill(any_node(scene))
-        await scene.cluster.start()
-        scene.injected += 1
+        nodes = scene.cluster.alive  # all of them: the one that runs the burst is among them
+        for node in nodes:
+            await scene.cluster.kill(node)
+        await asyncio.gather(*[scene.cluster.start() for _ in nodes])
+        scene.injected += len(nodes)
     await _until_all_ran(scene)
     kept = await scene.client.get_run_history("burst", scope_id=_SCOPE, limit=1000)
     if len(kept) > KEEP + _BATCH:

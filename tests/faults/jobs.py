@@ -180,6 +180,7 @@ class Bodies:
         @handlers.register("burst")
         async def burst(ctx: JobContext, payload: bytes) -> None:
             self._journal.say("burst", label=payload.decode())
+            await asyncio.sleep(0.002)  # so that a kill finds it at work
 
     def _add_failing(self, handlers: HandlerRegistry) -> None:
         @handlers.register("flaky")
