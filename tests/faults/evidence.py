@@ -132,9 +132,13 @@ class Evidence:
 
     @cached_property
     def bodies(self) -> list[Body]:
-        """Invocations in order of their beginning; a body ends when it says so, or with its process."""
+        """Invocations in order of their beginning; a body ends when it says so, or with its process.
+
+        A thread may begin one in the moment between the last words of its process and its end.
+        """
         found: dict[tuple[UUID, int], Body] = {}
         alive: dict[int, list[Body]] = defaultdict(list)
+        dying: set[int] = set()
         for entry in self.journal:
             data = entry.data
             if entry.kind == "begin":
@@ -144,11 +148,16 @@ class Evidence:
                 )  # fmt: skip
                 found[body.run_id, body.token] = body
                 alive[entry.pid].append(body)
+                if entry.pid in dying:
+                    _close(body, entry, None)
             elif entry.kind == "end" and (UUID(entry.run_id), data["token"]) in found:
                 _close(found[UUID(entry.run_id), data["token"]], entry, data["how"])
             elif entry.kind in ("dying", "killed", "left"):
                 for body in alive.pop(entry.pid, []):
                     _close(body, entry, None)
+                dying.add(entry.pid)
+            elif entry.kind == "started":
+                dying.discard(entry.pid)
         return sorted(found.values(), key=lambda each: each.begin)
 
     @cached_property

@@ -302,6 +302,13 @@ def test_what_dies_with_its_process_overlaps_nothing() -> None:
     assert list(CHECKS["S5"](good(journal=lines))) == []
 
 
+def test_what_a_dying_process_still_began_overlaps_nothing_after_it() -> None:
+    began = body(1, 3.1, None, token=2)
+    for last_words, is_excused in ((said("dying", 3), True), (said("health", 3), False)):
+        evidence = good(journal=[last_words, *began, *body(2, 4.5, 4.9, token=3, pid=2)])
+        assert (list(CHECKS["S5"](evidence)) == []) is is_excused
+
+
 @pytest.mark.parametrize(("invariant", "story", "bad"), BAD, ids=[f"{name} {story}" for name, story, _ in BAD])
 def test_a_bad_history_is_caught(invariant: str, story: str, bad: Bad) -> None:
     assert [each for each in violations(bad()) if each.startswith(f"{invariant}:")], story
