@@ -1,4 +1,4 @@
-"""RUN-4: the lane is free again after every kind of end."""
+"""RUN-4: the lane is free again after every kind of end, for whoever may have it."""
 
 from __future__ import annotations
 
@@ -90,6 +90,33 @@ class LaneClauses:
             await node.schedule(manual(handler="script"))
             await scene.release()
             await succeeds(scene, node, payload=script("ok"))
+
+    @clause(
+        "RUN-4", "what was queued under another handler and queue goes to the node that serves them", level=Level.NODES
+    )
+    async def test_a_new_handler_does_not_wait_for_the_node_of_the_old_one(self, scene: Scene) -> None:
+        async with (
+            scene.open(only=("script",), queues={"here": 1}) as old,
+            scene.open(only=("ok",), queues={"there": 1}) as new,
+        ):
+            await old.schedule(manual(handler="script", queue="here"))
+            await old.trigger_once("job", payload=script("hold"))
+            await scene.settle()
+            await new.schedule(manual(queue="there"))
+            later = await new.trigger_once("job")
+            await scene.release()
+            assert (await scene.look(new, later)).state is RunState.SUCCEEDED
+
+    @clause("RUN-2", "jobs of which only delayed runs are left take no slot from others")
+    async def test_delayed_runs_do_not_take_the_place_of_others(self, scene: Scene) -> None:
+        async with scene.open(concurrency=1) as node:
+            for name in ("a", "b", "c"):
+                await node.schedule(manual(name))
+                await node.trigger_once(name)
+                await node.trigger_once(name, delay=timedelta(hours=1))
+            await node.schedule(manual())
+            await scene.settle()
+            assert (await scene.run(node, "job")).state is RunState.SUCCEEDED
 
     @clause(
         "RUN-4", "a tick is never skipped for a run that has failed, timed out or been cancelled", uses=("virtual",)

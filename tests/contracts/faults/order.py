@@ -120,6 +120,21 @@ class StuckAfterCancel(InProcessBackend):
         return cancelled
 
 
+class DelayedTakePlaces(InProcessBackend):
+    """A claim comes upon lanes with nothing but delayed runs, and gives up a slot for each."""
+
+    def _claim(self, request: ClaimRequest, now: datetime) -> Claimed:
+        idle = sum(bool(lane.delayed) and not lane.waiting and not lane.leased for lane in self._lanes.values())
+        return super()._claim(evolve(request, limit=max(request.limit - idle, 0)), now)
+
+
+def _under_the_first_handler(ready: ReadyLanes, lane: Lane, handler: str) -> None:
+    first = ready.__dict__.setdefault("first", {}).setdefault(lane, handler)
+    _offer(ready, lane, first)
+
+
+_offer = ReadyLanes._offer
+
 FAULTS = [
     Fault("a run is handed out twice", "RUN-1", of(
         "RUN-1", "two_nodes_never_run_one_job_at_the_same_time", "free_slots_do_not_let_runs_of_a_job_overlap",
@@ -173,6 +188,12 @@ FAULTS = [
     Fault("the lane stays taken by a run of the removed job", "RUN-4", of(
         "RUN-4", "a_job_added_again_is_not_blocked_by_its_old_run",
     ), _stuck_after(lambda new, run: run.removed)),
+    Fault("lanes with delayed runs take slots", "RUN-2", of(
+        "RUN-2", "delayed_runs_do_not_take_the_place_of_others",
+    ), on(DelayedTakePlaces)),
+    Fault("a lane stays with the handler it first had", "RUN-4", of(
+        "RUN-4", "a_new_handler_does_not_wait_for_the_node_of_the_old_one",
+    ), patch=replaced(ReadyLanes, "_offer", _under_the_first_handler)),
     Fault("the lane stays taken by a cancelled run", "RUN-4", of(
         "RUN-4", "a_cancelled_retry_does_not_block_the_next_run",
         "a_cancelled_queued_run_does_not_block_the_next_run",

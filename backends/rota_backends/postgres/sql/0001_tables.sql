@@ -59,7 +59,7 @@ CREATE TABLE band (
 
 -- The hot row of a job, with all that changes of its active run: the one that is leased or waits for its next attempt.
 -- ready_at is when it may be claimed (place = its band), or when its lease ends (place = 0); null when it is empty,
--- paused or removed.
+-- paused or removed. Unless it is mixed, all its runs may start at once and are under its definition.
 CREATE TABLE lane (
     id bigint PRIMARY KEY,
     place integer NOT NULL DEFAULT 0,
@@ -69,6 +69,7 @@ CREATE TABLE lane (
     is_open boolean NOT NULL DEFAULT true,
     leased boolean NOT NULL DEFAULT false,
     removed boolean NOT NULL DEFAULT false,
+    is_mixed boolean NOT NULL DEFAULT false,
     attempt integer NOT NULL DEFAULT 0,
     priority integer NOT NULL,
     unfinished integer NOT NULL DEFAULT 0,

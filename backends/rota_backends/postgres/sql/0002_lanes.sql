@@ -72,15 +72,17 @@ DECLARE
 BEGIN
     SELECT * INTO l FROM lane WHERE id = p_run.lane;
     p_run.seq := l.last_seq + 1;
+    l.is_mixed := p_run.start_at IS NOT NULL
+        OR (l.unfinished > 0 AND (l.is_mixed OR l.definition <> p_run.definition));
     INSERT INTO run VALUES (p_run.*);
     IF l.run_id IS NULL AND l.is_open AND (l.ready_at IS NULL OR l.ready_at > v_start) THEN
         v_band := CASE WHEN l.definition = p_run.definition THEN l.band
                        ELSE _band(l.queue, l.priority, p_run.definition) END;
-        UPDATE lane SET last_seq = p_run.seq, unfinished = unfinished + 1, ready_at = v_start, band = v_band,
-            place = v_band, definition = p_run.definition WHERE id = l.id;
+        UPDATE lane SET last_seq = p_run.seq, unfinished = unfinished + 1, is_mixed = l.is_mixed, ready_at = v_start,
+            band = v_band, place = v_band, definition = p_run.definition WHERE id = l.id;
         RETURN v_start <= p_at;
     END IF;
-    UPDATE lane SET last_seq = p_run.seq, unfinished = unfinished + 1 WHERE id = l.id;
+    UPDATE lane SET last_seq = p_run.seq, unfinished = unfinished + 1, is_mixed = l.is_mixed WHERE id = l.id;
     RETURN false;
 END $$;
 

@@ -171,6 +171,7 @@ BEGIN
     ), u AS (
         UPDATE lane SET
             last_seq = g.last, unfinished = unfinished + g.count,
+            is_mixed = unfinished > 0 AND (is_mixed OR definition <> g.head),
             ready_at = CASE WHEN b.new_band IS NOT NULL THEN p_at ELSE ready_at END,
             band = coalesce(b.new_band, band), place = coalesce(b.new_band, place),
             definition = CASE WHEN b.new_band IS NOT NULL THEN g.head ELSE definition END

@@ -1,6 +1,7 @@
 -- Claiming and settling. One call is one exchange of a node: settle what is finished, then claim. A claim locks lanes in
 -- one statement and reads their runs in the next: in READ COMMITTED each has a snapshot of its own, so what is read was
--- committed before the lock was taken. A settlement does both in one: it reads no run but the one that its lease is on.
+-- committed before the lock was taken. A settlement does both in one: it reads no run but the one that its lease is on,
+-- except in lanes whose runs differ.
 
 -- what: 0 the store's time (and next_at), 1 a claim, 2 an expired lease, 3 a refused settlement (number).
 CREATE TYPE exchanged AS (
@@ -37,10 +38,11 @@ DECLARE
     v_tells boolean := _tells();
     v_stored integer[];
     v_crowded bigint[];
+    v_mixed bigint[];
 BEGIN
     WITH k AS MATERIALIZED (
         SELECT s.*, l.attempt, l.started_at, l.first_started_at, l.earlier, l.node_id, l.stop, l.stop_by, l.kept,
-            o.overruled, NOT o.overruled AND s.state = 'retrying' AS retries
+            l.is_mixed, o.overruled, NOT o.overruled AND s.state = 'retrying' AS retries
         FROM (
             -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
             SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
@@ -84,7 +86,6 @@ BEGIN
                         WHEN p_keep IS NULL THEN lane.kept + 1
                         ELSE least(lane.kept + 1, greatest(p_keep, lane.kept)) END,
             place = lane.band,
-            -- Whatever waits behind it is found by the next claim, which puts the lane elsewhere if it belongs there.
             ready_at = CASE WHEN NOT is_open THEN NULL WHEN k.retries THEN v_at + k.wait
                             WHEN lane.unfinished > 1 THEN v_at END
         FROM k WHERE lane.id = k.lane
@@ -127,8 +128,11 @@ BEGIN
         GROUP BY f.bit, f.kind ORDER BY f.bit
     )
     SELECT array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.kept >= p_keep AND NOT u.retries
-        AND (u.overruled OR u.state <> 'dead'))
-    INTO v_stored, v_crowded FROM u;
+        AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed)
+    INTO v_stored, v_crowded, v_mixed FROM u;
+    IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
+        PERFORM _refresh(id, v_at) FROM unnest(v_mixed) id;
+    END IF;
     IF v_crowded IS NOT NULL THEN
         DELETE FROM history WHERE run_id = ANY (ARRAY(
             SELECT x.run_id FROM unnest(v_crowded) c(lane) CROSS JOIN LATERAL (
@@ -151,7 +155,7 @@ DECLARE
     v_left integer := c_limit;
     v_room integer;
     v_slots integer[] := c_slots;
-    v_picked bigint[];
+    v_picked tid[];  -- where the locked rows are: they stay there
     v_found integer;
     v_lane bigint;
     b record;
@@ -178,14 +182,14 @@ BEGIN
                                          THEN v_slots[array_position(c_queues, b.queue)] END);
             CONTINUE WHEN v_room <= 0;
             v_picked := ARRAY(
-                SELECT id FROM lane WHERE place = b.id AND ready_at <= v_at
+                SELECT ctid FROM lane WHERE place = b.id AND ready_at <= v_at
                 ORDER BY ready_at LIMIT v_room FOR UPDATE SKIP LOCKED);
             v_at := coalesce(p_now, clock_timestamp());
             RETURN QUERY SELECT * FROM _hand_over(v_picked, b.id, b.queue, b.is_missing, v_tells, v_at, c_node,
                 c_number, c_lease);
             GET DIAGNOSTICS v_found = ROW_COUNT;
             IF v_found < cardinality(v_picked) THEN  -- a lane whose head has changed: put it where it belongs
-                FOR v_lane IN SELECT id FROM lane WHERE id = ANY (v_picked) AND NOT leased LOOP
+                FOR v_lane IN SELECT id FROM lane WHERE ctid = ANY (v_picked) AND NOT leased LOOP
                     PERFORM _refresh(v_lane, v_at);
                 END LOOP;
             END IF;
@@ -217,16 +221,15 @@ END $$;
 
 -- Lease the heads of the picked lanes. The lanes are locked; this statement sees what was committed before that.
 CREATE FUNCTION _hand_over(
-    p_picked bigint[], p_band integer, p_queue text, p_is_missing boolean, p_tells boolean, p_at timestamptz,
+    p_picked tid[], p_band integer, p_queue text, p_is_missing boolean, p_tells boolean, p_at timestamptz,
     p_node text, p_number bigint, p_lease interval
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     WITH c AS MATERIALIZED (
-        SELECT h.*, h.definition <> l.definition OR l.settled_by IS DISTINCT FROM p_node AS is_new
-        FROM unnest(p_picked) p(id)
-        CROSS JOIN LATERAL (
-            SELECT * FROM lane WHERE lane.id = p.id OFFSET 0) l  -- by its key alone: not by all that is ready in the band
+        SELECT h.*, p.row, h.definition <> l.definition OR l.settled_by IS DISTINCT FROM p_node AS is_new
+        FROM unnest(p_picked) p(row)
+        CROSS JOIN LATERAL (SELECT * FROM lane WHERE lane.ctid = p.row OFFSET 0) l
         CROSS JOIN LATERAL (
             (SELECT run_id, lane, seq, definition, payload, cause, due, event, depth FROM run
              WHERE l.run_id IS NOT NULL AND run_id = l.run_id)
@@ -249,7 +252,7 @@ BEGIN
             run_id = c.run_id, seq = c.seq, definition = c.definition, node_id = p_node, claim_number = p_number,
             started_at = p_at, first_started_at = coalesce(lane.first_started_at, p_at), retry_at = NULL,
             last_attempt_at = p_at
-        FROM c WHERE lane.id = c.lane
+        FROM c WHERE lane.ctid = c.row
         RETURNING lane.id, lane.attempt, lane.token, lane.first_started_at, c.run_id, c.definition, c.payload, c.cause,
             c.due, c.event, c.depth, c.is_new
     ), o AS (
