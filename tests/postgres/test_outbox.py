@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from rota.backend import Fact, JobKey, SetAside
 from rota_backends.postgres import PostgresBackend
@@ -27,8 +28,8 @@ async def _rows() -> int:
     return count
 
 
-async def _facts(backend: PostgresBackend, **what: object) -> list[Fact]:
-    facts = await backend.relay("node", **what)  # type: ignore[arg-type]
+async def _facts(backend: PostgresBackend, **what: Any) -> list[Fact]:
+    facts = await backend.relay("node", **what)
     assert facts is not None
     return facts
 
