@@ -19,6 +19,16 @@ from tests.servers import SCHEMA, postgres_url
 _OTHERS = "FROM pg_stat_activity WHERE application_name LIKE 'rota%' AND pid <> pg_backend_pid()"
 
 
+async def test_a_statement_goes_to_the_session_that_has_run_it(backend: PostgresBackend) -> None:
+    """Two that were under way at once have a session each; from then on each finds its own again."""
+    connections = backend._connections
+    statements = [f"SELECT pg_backend_pid(), pg_sleep(0.05), {number}" for number in range(3)]
+    first = await asyncio.gather(*map(connections.value, statements))
+    assert len(set(first)) == 3
+    for order in ((2, 0, 1), (1, 2, 0), (0, 0, 0)):
+        assert [await connections.value(statements[number]) for number in order] == [first[number] for number in order]
+
+
 async def test_cancelled_calls_leave_nothing_behind(backend: PostgresBackend) -> None:
     """B16: 200 claims, each cancelled somewhere on its way."""
     await register(backend, *(f"job {number}" for number in range(20)))
