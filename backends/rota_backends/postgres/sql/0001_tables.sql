@@ -59,7 +59,8 @@ CREATE TABLE band (
 
 -- The hot row of a job, with all that changes of its active run: the one that is leased or waits for its next attempt.
 -- ready_at is when it may be claimed (place = its band), or when its lease ends (place = 0); null when it is empty,
--- paused or removed. Unless it is mixed, all its runs may start at once and are under its definition.
+-- paused or removed. Unless it is mixed, all its runs may start at once and are under its definition. Without a run_id
+-- the columns about it are what the last one left there: the next claim clears them.
 CREATE TABLE lane (
     id bigint PRIMARY KEY,
     place integer NOT NULL DEFAULT 0,
@@ -70,6 +71,7 @@ CREATE TABLE lane (
     leased boolean NOT NULL DEFAULT false,
     removed boolean NOT NULL DEFAULT false,
     is_mixed boolean NOT NULL DEFAULT false,
+    was_full boolean NOT NULL DEFAULT false, -- it kept all it may already, before the last settlement
     attempt integer NOT NULL DEFAULT 0,
     priority integer NOT NULL,
     unfinished integer NOT NULL DEFAULT 0,

@@ -104,9 +104,7 @@ BEGIN
     GET DIAGNOSTICS v_ended = ROW_COUNT;
     UPDATE lane SET unfinished = unfinished - v_ended, kept = kept + v_ended WHERE id = p_lane;
     IF l.run_id = ANY (p_runs) THEN
-        UPDATE lane SET run_id = NULL, attempt = 0, started_at = NULL, first_started_at = NULL, retry_at = NULL,
-            node_id = NULL, earlier = NULL, error = NULL, stop = NULL, stop_by = NULL, removed = false,
-            ready_at = NULL WHERE id = p_lane;
+        UPDATE lane SET run_id = NULL, ready_at = NULL WHERE id = p_lane;
     END IF;
 END $$;
 

@@ -3,6 +3,10 @@
 -- committed before the lock was taken. A settlement does both in one: it reads no run but the one that its lease is on,
 -- except in lanes whose runs differ.
 
+-- Whether a run asks for another attempt and may have it: neither was its job removed meanwhile nor it told to stop.
+CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+    $$SELECT p_state = 'retrying' AND NOT p_removed AND p_stop IS NULL$$;
+
 -- what: 0 the store's time (and next_at), 1 a claim, 2 an expired lease, 3 a refused settlement (number).
 CREATE TYPE exchanged AS (
     what integer, number integer, at timestamptz, next_at timestamptz, run_id uuid, definition bigint, payload bytea,
@@ -40,9 +44,28 @@ DECLARE
     v_crowded bigint[];
     v_mixed bigint[];
 BEGIN
-    WITH k AS MATERIALIZED (
-        SELECT s.*, l.attempt, l.started_at, l.first_started_at, l.earlier, l.node_id, l.stop, l.stop_by, l.kept,
-            l.is_mixed, o.overruled, NOT o.overruled AND s.state = 'retrying' AS retries
+    WITH u AS (
+        UPDATE lane SET
+            leased = false,
+            settled_token = s.token,
+            settled_by = s.node,
+            last_success_at = CASE WHEN s.state = 'succeeded' THEN v_at ELSE last_success_at END,
+            last_failure_at = CASE WHEN s.state <> 'succeeded' AND s.outcome <> 'cancelled' THEN v_at
+                                   ELSE last_failure_at END,
+            run_id = CASE WHEN _goes_on(s.state, removed, stop) THEN lane.run_id END,
+            retry_at = v_at + s.wait,
+            error = CASE WHEN _goes_on(s.state, removed, stop) THEN s.error ELSE lane.error END,
+            earlier = CASE WHEN _goes_on(s.state, removed, stop) THEN coalesce(earlier, '[]') || jsonb_build_array(
+                jsonb_build_array(attempt, started_at, v_at, s.outcome, s.error, node_id, s.token)) ELSE earlier END,
+            unfinished = unfinished - CASE WHEN _goes_on(s.state, removed, stop) THEN 0 ELSE 1 END,
+            was_full = coalesce(kept >= p_keep, false),
+            kept = CASE WHEN _goes_on(s.state, removed, stop) OR (s.state = 'dead' AND NOT removed) THEN kept
+                        WHEN p_keep IS NULL THEN kept + 1
+                        ELSE least(kept + 1, greatest(p_keep, kept)) END,
+            place = band,
+            ready_at = CASE WHEN NOT is_open THEN NULL
+                            WHEN _goes_on(s.state, removed, stop) THEN v_at + s.wait
+                            WHEN unfinished > 1 THEN v_at END
         FROM (
             -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
             SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
@@ -52,47 +75,18 @@ BEGIN
                 s_waits, s_expired) WITH ORDINALITY
                 AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
             CROSS JOIN LATERAL (
-                SELECT run_id, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of, missed_count,
-                    depth, cause, event_id
+                SELECT ctid AS row, run_id, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of,
+                    missed_count, depth, cause, event_id
                 FROM run WHERE run_id = s.run_id OFFSET 0) r
-            ORDER BY r.lane
+            ORDER BY r.lane LIMIT cardinality(s_runs)  -- they are no more; taken for few, each lane is looked up
         ) s
-        CROSS JOIN LATERAL (
-            SELECT * FROM lane WHERE id = s.lane AND leased AND token = s.token AND run_id = s.run_id
-                AND (NOT s.expired OR ready_at <= v_at) FOR UPDATE
-        ) l
-        CROSS JOIN LATERAL (
-            SELECT (l.removed AND s.state IN ('retrying', 'dead')) OR (l.stop IS NOT NULL AND s.state = 'retrying')
-                AS overruled OFFSET 0
-        ) o
-    ), u AS (
-        UPDATE lane SET
-            leased = false,
-            settled_token = k.token,
-            settled_by = k.node,
-            last_success_at = CASE WHEN k.state = 'succeeded' THEN v_at ELSE last_success_at END,
-            last_failure_at = CASE WHEN k.state <> 'succeeded' AND k.outcome <> 'cancelled' THEN v_at
-                                   ELSE last_failure_at END,
-            run_id = CASE WHEN k.retries THEN lane.run_id END,
-            attempt = CASE WHEN k.retries THEN lane.attempt ELSE 0 END,
-            first_started_at = CASE WHEN k.retries THEN lane.first_started_at END,
-            earlier = CASE WHEN k.retries THEN coalesce(lane.earlier, '[]') || jsonb_build_array(jsonb_build_array(
-                lane.attempt, lane.started_at, v_at, k.outcome, k.error, lane.node_id, k.token)) END,
-            error = CASE WHEN k.retries THEN k.error END,
-            retry_at = CASE WHEN k.retries THEN v_at + k.wait END,
-            started_at = NULL, node_id = NULL, stop = NULL, stop_by = NULL, removed = false,
-            unfinished = CASE WHEN k.retries THEN unfinished ELSE unfinished - 1 END,
-            kept = CASE WHEN k.retries OR (k.state = 'dead' AND NOT k.overruled) THEN lane.kept
-                        WHEN p_keep IS NULL THEN lane.kept + 1
-                        ELSE least(lane.kept + 1, greatest(p_keep, lane.kept)) END,
-            place = lane.band,
-            ready_at = CASE WHEN NOT is_open THEN NULL WHEN k.retries THEN v_at + k.wait
-                            WHEN lane.unfinished > 1 THEN v_at END
-        FROM k WHERE lane.id = k.lane
-        RETURNING k.*
+        WHERE lane.id = s.lane AND leased AND lane.token = s.token AND lane.run_id = s.run_id
+            AND (NOT s.expired OR ready_at <= v_at)
+        RETURNING s.*, attempt, started_at, first_started_at, earlier, node_id, stop, stop_by, was_full, is_mixed,
+            lane.run_id IS NOT NULL AS retries,
+            (removed AND s.state IN ('retrying', 'dead')) OR (stop IS NOT NULL AND s.state = 'retrying') AS overruled
     ), d AS (
-        -- Not joined: a table just emptied passes for one of a single row, which is then compared with every other.
-        DELETE FROM run WHERE run_id = ANY (ARRAY(SELECT u.run_id FROM u WHERE NOT u.retries))
+        DELETE FROM run WHERE ctid = ANY (ARRAY(SELECT u.row FROM u WHERE NOT u.retries))
     ), h AS (
         INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, ended_by, token, records, missed_count, attempt, state, cause, handler, event_id,
@@ -127,7 +121,7 @@ BEGIN
         WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
         GROUP BY f.bit, f.kind ORDER BY f.bit
     )
-    SELECT array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.kept >= p_keep AND NOT u.retries
+    SELECT array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed)
     INTO v_stored, v_crowded, v_mixed FROM u;
     IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
@@ -235,7 +229,7 @@ BEGIN
              WHERE l.run_id IS NOT NULL AND run_id = l.run_id)
             UNION ALL  -- of those that were delayed the first one, unless an earlier one waits
             (SELECT run_id, lane, seq, definition, payload, cause, due, event, depth FROM run r
-             WHERE l.run_id IS NULL AND lane = l.id AND start_at <= p_at AND NOT EXISTS (
+             WHERE l.is_mixed AND l.run_id IS NULL AND lane = l.id AND start_at <= p_at AND NOT EXISTS (
                  SELECT FROM run WHERE lane = l.id AND start_at IS NULL AND seq >= l.seq AND seq < r.seq)
              ORDER BY seq LIMIT 1)
             UNION ALL
@@ -248,10 +242,13 @@ BEGIN
             = (SELECT handler FROM band WHERE id = p_band))
     ), u AS (
         UPDATE lane SET
-            token = lane.token + 1, attempt = lane.attempt + 1, leased = true, place = 0, ready_at = p_at + p_lease,
-            run_id = c.run_id, seq = c.seq, definition = c.definition, node_id = p_node, claim_number = p_number,
-            started_at = p_at, first_started_at = coalesce(lane.first_started_at, p_at), retry_at = NULL,
-            last_attempt_at = p_at
+            token = lane.token + 1, leased = true, place = 0, ready_at = p_at + p_lease, run_id = c.run_id, seq = c.seq,
+            definition = c.definition, node_id = p_node, claim_number = p_number, started_at = p_at,
+            last_attempt_at = p_at, retry_at = NULL, stop = NULL, stop_by = NULL, removed = false,
+            attempt = CASE WHEN lane.run_id IS NULL THEN 1 ELSE lane.attempt + 1 END,
+            first_started_at = CASE WHEN lane.run_id IS NULL THEN p_at ELSE lane.first_started_at END,
+            error = CASE WHEN lane.run_id IS NOT NULL THEN lane.error END,
+            earlier = CASE WHEN lane.run_id IS NOT NULL THEN lane.earlier END
         FROM c WHERE lane.ctid = c.row
         RETURNING lane.id, lane.attempt, lane.token, lane.first_started_at, c.run_id, c.definition, c.payload, c.cause,
             c.due, c.event, c.depth, c.is_new
@@ -342,9 +339,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT * FROM lane WHERE id = r.id AND leased AND run_id = i.run_id AND token = i.token
                             OFFSET 0) lane
     LOOP
-        UPDATE lane SET leased = false, attempt = attempt - 1, started_at = NULL, node_id = NULL, ready_at = NULL,
+        UPDATE lane SET leased = false, attempt = attempt - 1, retry_at = v_at, ready_at = NULL,
             first_started_at = CASE WHEN earlier IS NOT NULL THEN first_started_at END,
-            retry_at = CASE WHEN earlier IS NOT NULL THEN v_at END,
             -- A run that never really started goes back to the front of the queue.
             run_id = CASE WHEN earlier IS NOT NULL OR removed OR stop IS NOT NULL THEN run_id END
         WHERE id = l.id;
