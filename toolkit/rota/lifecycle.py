@@ -105,6 +105,7 @@ def succeeded(claim: Claim, node_id: str, records: int | None = None) -> Settlem
         None,
         None,
         records,
+        claim=claim,
     )
 
 

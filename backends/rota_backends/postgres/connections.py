@@ -43,7 +43,9 @@ _BREAKS = (
     OSError,
     TimeoutError,
 )
-_ARRAYS = "SELECT $1::bytea[], $2::integer[], $3::bigint[], $4::boolean[], $5::interval[], $6::uuid[]"
+_ARRAYS = (
+    "SELECT $1::bytea[], $2::integer[], $3::bigint[], $4::boolean[], $5::interval[], $6::uuid[], $7::timestamptz[]"
+)
 
 
 class Connections:
@@ -205,7 +207,7 @@ class Connections:
         in one session behind the pooler."""
         try:
             async with connection.transaction():
-                await connection.fetch(_ARRAYS, *([[]] * 6), timeout=self._timeout)
+                await connection.fetch(_ARRAYS, *([[]] * 7), timeout=self._timeout)
         except BaseException:
             connection.terminate()
             raise

@@ -47,16 +47,25 @@ class Reading(Store):
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
     ) -> list[Fact] | None:
-        aside = [rows.place_of(each.seq) for each in set_aside]
-        found = await self._fetch(
+        aside, known = [rows.place_of(each.seq) for each in set_aside], self._own.rows()
+        found = await self._fetch_or_forget(
             self._sql.relay, self._now(), node_id, lease, *rows.told_columns(done),
             [row for row, _ in aside], [place for _, place in aside], [each.error for each in set_aside],
-            [key.scope_id for key in skip], [key.job_id for key in skip], limit,
+            [key.scope_id for key in skip], [key.job_id for key in skip], list(known),
+            [row.at for row in known.values()], limit,
         )  # fmt: skip
         if found and found[0]["id"] is None:
+            self._own.forget()
             return None
-        definitions = await self._definitions(number for row in found for number in row["definition"])
-        facts = [fact for row in found for fact in rows.facts(row, definitions)]
+        self._own.relayed(known, found[0]["id"] if found else None)
+        definitions = await self._definitions(number for row in found for number in row["definition"] or ())
+        facts = [
+            fact
+            for row in found
+            for fact in (
+                rows.own_facts(row, known[row["id"]]) if row["definition"] is None else rows.facts(row, definitions)
+            )
+        ]
         if skip:
             facts = [fact for fact in facts if JobKey(fact.scope_id, fact.subject) not in skip]
         return facts[:limit]  # of one row there may be more

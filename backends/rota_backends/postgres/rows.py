@@ -25,6 +25,7 @@ from rota.definition import JobDefinition
 from rota.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, RunState
 from rota_backends.postgres.connections import Row
 from rota_backends.postgres.definitions import read_event
+from rota_backends.postgres.own import OwnRow
 
 _KINDS = {each.value: each for each in FactKind}
 _CAUSES = {each.value: each for each in Cause}
@@ -142,10 +143,10 @@ def _instant(text: str) -> datetime:
 
 def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
     """What a row of the outbox has still to tell."""
-    (number, at, revision, kind, _, numbers, run_ids, attempts, depths, causes, dues, starts, next_ats, records, errors,
-     told) = row  # fmt: skip
+    (number, at, revision, kind, told, size, _, numbers, run_ids, attempts, depths, causes, dues, starts, next_ats,
+     records, errors) = row  # fmt: skip
     none = repeat(None)
-    first = _FACT_NUMBER * (_FACT_NUMBER * number + len(numbers))
+    first = _first_number(number, size)
     columns = zip(
         count(1), numbers, run_ids or none, attempts or repeat(0), depths or repeat(0), causes or none, dues or none,
         starts or repeat(at if kind == "JobTriggered" else None), next_ats or none, records or none, errors or none,
@@ -156,6 +157,22 @@ def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
                 first + place, _KINDS[kind], at, definitions[definition], run_id, attempt, revision,
                 None if cause is None else _CAUSES[cause], due, started_at, error, next_at, records_processed, depth,
             )  # fmt: skip
+
+
+def own_facts(row: Row, own: OwnRow) -> Iterator[Fact]:
+    """The same, of a row that this backend wrote itself and did not read."""
+    number, at, revision, _, told, size, *_ = row
+    seq, kind = _first_number(number, size), own.kind
+    for place, claim, records in zip(count(1), own.claims, own.records or repeat(None)):
+        if place not in told:
+            yield Fact(
+                seq + place, kind, at, claim.definition, claim.run_id, claim.attempt, revision, claim.cause, claim.due,
+                claim.started_at, None, None, records, claim.depth + 1,
+            )  # fmt: skip
+
+
+def _first_number(row: int, size: int) -> int:
+    return _FACT_NUMBER * (_FACT_NUMBER * row + size)
 
 
 def told_columns(seqs: Iterable[int]) -> tuple[list[int], list[int], list[int]]:

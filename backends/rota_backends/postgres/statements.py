@@ -61,7 +61,7 @@ class Statements:
         "WHERE lane = (SELECT lane FROM @.job WHERE scope_id = $1 AND job_id = $2) ORDER BY id DESC LIMIT $3"
     )
     prune: str = _call("prune", 5)
-    relay: str = _call("relay", 12)
+    relay: str = _call("relay", 14)
     census: str = _call("census", 2)
     nodes: str = (
         "SELECT * FROM @.node WHERE seen_at + lease > coalesce($1::timestamptz, clock_timestamp()) ORDER BY node_id"

@@ -15,6 +15,7 @@ from rota.errors import ScheduleError
 from rota_backends.postgres import migrations
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.definitions import Definitions
+from rota_backends.postgres.own import OwnRows
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.triggers import Answers, Triggers
 from rota_backends.postgres.wakeups import Announcer, Listener
@@ -50,6 +51,7 @@ class Store(Backend):
         self._connections = Connections(dsn, size=pool_size, timeout=timeout, pooler=pooler)
         self._sql = Statements(schema)
         self._definitions = Definitions(self._connections, self._sql)
+        self._own = OwnRows()
         self._announcer = Announcer(self._connections, self._sql)
         self._triggers = Triggers(self._store_triggers)
         self._wakes: list[Callable[[], None]] = []
@@ -83,6 +85,7 @@ class Store(Backend):
                 self._listener = None
             await self._announcer.stop()
             await self._triggers.stop()
+            self._own.forget()
             await self._connections.close()
 
     async def now(self) -> datetime:
@@ -114,6 +117,14 @@ class Store(Backend):
 
     async def _fetch(self, sql: str, *args: Any) -> list[Row]:
         return await self._connections.fetch(sql, *args)
+
+    async def _fetch_or_forget(self, sql: str, *args: Any) -> list[Row]:
+        """After a call that failed another server may answer: nothing is told from memory until one relays again."""
+        try:
+            return await self._fetch(sql, *args)
+        except BaseException:
+            self._own.forget()
+            raise
 
     # --- its schema, for `rota db` ---
 

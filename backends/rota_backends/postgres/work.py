@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from rota.backend import Claimed, ClaimRequest, JobKey, LeaseRef, NodeInfo, Renewal, Settlement
+from rota.backend import Claim, Claimed, ClaimRequest, JobKey, LeaseRef, NodeInfo, Renewal, Settlement
 from rota_backends.postgres import rows
 from rota_backends.postgres.connections import Row
 from rota_backends.postgres.store import Store
 
-_NOW, _CLAIM, _EXPIRED, _REFUSED = range(4)
+_NOW, _CLAIM, _EXPIRED, _REFUSED, _SUCCEEDED = range(5)
 _LOST, _STOP, _STRAY = 1, 2, 3
 
 
@@ -26,12 +26,16 @@ class Work(Store):
         self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
     ) -> tuple[list[bool], Claimed | None]:
         settlements = rows.settlement_columns(batch) if batch else rows.NO_SETTLEMENTS
-        found = await self._fetch(self._sql.exchange, self._now(), *settlements, keep, *rows.claim_arguments(then))
+        found = await self._fetch_or_forget(
+            self._sql.exchange, self._now(), *settlements, keep, *rows.claim_arguments(then)
+        )
+        told = _by_what(found)
+        for row in told[_SUCCEEDED]:
+            self._own.settled(row["outbox"], row["at"], [batch[number - 1] for number in row["numbers"]])
         settled = [True] * len(batch)
-        refused = [row["number"] - 1 for row in found if row["what"] == _REFUSED]
-        if refused:
-            await self._look_again(batch, refused, settled)
-        return settled, None if then is None else await self._claimed(found, then)
+        if told[_REFUSED]:
+            await self._look_again(batch, [row["number"] - 1 for row in told[_REFUSED]], settled)
+        return settled, None if then is None else await self._claimed(told, then)
 
     async def _look_again(self, batch: Sequence[Settlement], refused: Sequence[int], settled: list[bool]) -> None:
         """A repeat of a settlement that was stored is as good as the first (OPS-2)."""
@@ -43,20 +47,25 @@ class Work(Store):
         for index, row in zip(refused, before, strict=True):
             settled[index] = row[0]
 
-    async def _claimed(self, found: Sequence[Row], request: ClaimRequest) -> Claimed:
-        last = found[-1]
-        claims = [row for row in found if row["what"] == _CLAIM]
-        expired = [row for row in found if row["what"] == _EXPIRED]
+    async def _claimed(self, told: Sequence[Sequence[Row]], request: ClaimRequest) -> Claimed:
+        (last,) = told[_NOW]
+        found = [*told[_CLAIM], *told[_EXPIRED]]
         for row in found:
             if row["body"] is not None:
                 self._definitions.learn(row["definition"], row["body"], row["body_payload"])
-        definitions = await self._definitions(row["definition"] for row in (*claims, *expired))
-        return Claimed(
-            last["at"],
-            [rows.claim(row, definitions, request) for row in claims],
-            [rows.claim(row, definitions, request) for row in expired],
-            last["next_at"],
-        )
+        definitions = await self._definitions(row["definition"] for row in found)
+        claims = [rows.claim(row, definitions, request) for row in told[_CLAIM]]
+        self._remember(told[_CLAIM], claims)
+        expired = [rows.claim(row, definitions, request) for row in told[_EXPIRED]]
+        return Claimed(last["at"], claims, expired, last["next_at"])
+
+    def _remember(self, found: Sequence[Row], claims: Sequence[Claim]) -> None:
+        by_row: dict[int | None, list[Claim]] = {}
+        for row, claim in zip(found, claims, strict=True):
+            by_row.setdefault(row["outbox"], []).append(claim)
+        for number, started in by_row.items():
+            if number is not None:  # a repeat does not say, and where nobody listens there is none
+                self._own.triggered(number, started)
 
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
         found = await self._fetch(
@@ -88,3 +97,10 @@ class Work(Store):
         )
         self._wake()
         return bool(is_cancelled)
+
+
+def _by_what(found: Sequence[Row]) -> list[list[Row]]:
+    told: list[list[Row]] = [[] for _ in range(5)]
+    for row in found:
+        told[row[0]].append(row)
+    return told

@@ -279,7 +279,8 @@ class LeaseRef(NamedTuple):
 class Settlement:
     """The transition to write for one attempt; guarded by the token, and by `node_id` for its repeats.
 
-    Built by the constructors in `rota.lifecycle`. `wait` is the time to the next attempt of a RETRYING run. With
+    Built by the constructors in `rota.lifecycle`. `claim` of a success is what it ends, for a store that tells facts
+    without reading them back. `wait` is the time to the next attempt of a RETRYING run. With
     `only_if_expired` the lease must have ended: another node settles what its holder lost.
     """
 
@@ -295,6 +296,7 @@ class Settlement:
     records_processed: int | None = None
     wait: timedelta | None = None
     only_if_expired: bool = False
+    claim: Claim | None = None
 
     def overruled(self, stop: str | None, removed: bool) -> tuple[RunState, tuple[FactKind, ...], str | None]:
         """State, facts and reason to store, given that the run was asked to stop, or its job was removed meanwhile:

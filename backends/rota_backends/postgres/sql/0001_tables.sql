@@ -188,6 +188,8 @@ CREATE TABLE outbox (
     at timestamptz NOT NULL,
     revision bigint NOT NULL DEFAULT 0,
     kind text NOT NULL,
+    told integer[] NOT NULL DEFAULT '{}',
+    size integer NOT NULL GENERATED ALWAYS AS (cardinality(lane)) STORED,  -- known without reading the arrays
     lane bigint[] NOT NULL,
     definition bigint[] NOT NULL,
     run_id uuid[],
@@ -198,8 +200,7 @@ CREATE TABLE outbox (
     started_at timestamptz[],
     next_attempt_at timestamptz[],
     records bigint[],
-    error text[],
-    told integer[] NOT NULL DEFAULT '{}'
+    error text[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
 ALTER TABLE outbox  -- gone within the second: compressing it costs more than the disk

@@ -7,12 +7,13 @@
 CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
     $$SELECT p_state = 'retrying' AND NOT p_removed AND p_stop IS NULL$$;
 
--- what: 0 the store's time (and next_at), 1 a claim, 2 an expired lease, 3 a refused settlement (number).
+-- what: 0 the store's time (and next_at), 1 a claim, 2 an expired lease, 3 a refused settlement (number), 4 successes
+-- that were stored (numbers). `outbox` is the row there that tells of a claim, or of these successes in this order.
 CREATE TYPE exchanged AS (
     what integer, number integer, at timestamptz, next_at timestamptz, run_id uuid, definition bigint, payload bytea,
     cause text, attempt integer, token bigint, started_at timestamptz, first_started_at timestamptz,
     lease_until timestamptz, due timestamptz, event text, depth integer, queue text, node_id text, is_missing boolean,
-    body text, body_payload bytea
+    body text, body_payload bytea, outbox bigint, numbers integer[]
 );
 
 CREATE FUNCTION exchange(
@@ -43,6 +44,8 @@ DECLARE
     v_stored integer[];
     v_crowded bigint[];
     v_mixed bigint[];
+    v_outbox bigint;
+    v_numbers integer[];
 BEGIN
     WITH u AS (
         UPDATE lane SET
@@ -108,22 +111,28 @@ BEGIN
         FROM u CROSS JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = u.definition OFFSET 0) f
         CROSS JOIN LATERAL (SELECT event, payload FROM run WHERE run_id = u.run_id OFFSET 0) r  -- as it was before
         WHERE u.state = 'dead' AND NOT u.overruled
+    ), g AS MATERIALIZED (  -- the numbers are in the order of the other arrays
+        SELECT f.bit, f.kind, array_agg(u.number::integer) AS numbers, array_agg(u.lane) AS lane,
+            array_agg(u.definition) AS definition, array_agg(u.run_id) AS run_id,
+            CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS due, array_agg(u.started_at) AS started_at,
+            CASE WHEN bool_or(u.retries) THEN array_agg(CASE WHEN u.retries THEN v_at + u.wait END) END AS next_at,
+            CASE WHEN count(u.records) > 0 THEN array_agg(u.records) END AS records, array_agg(u.attempt) AS attempt,
+            array_agg(u.depth + 1) AS depth, array_agg(u.cause) AS cause,
+            CASE WHEN count(u.error) > 0 THEN array_agg(u.error) END AS error
+        FROM u CROSS JOIN (VALUES (1, 'JobSucceeded'), (2, 'JobFailed'), (4, 'JobDeadLettered')) f(bit, kind)
+        WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
+        GROUP BY f.bit, f.kind
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, next_attempt_at, records, attempt, depth,
             kind, cause, error)
-        SELECT array_agg(u.lane), array_agg(u.definition), v_at, array_agg(u.run_id),
-            CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END, array_agg(u.started_at),
-            CASE WHEN bool_or(u.retries) THEN array_agg(CASE WHEN u.retries THEN v_at + u.wait END) END,
-            CASE WHEN count(u.records) > 0 THEN array_agg(u.records) END, array_agg(u.attempt),
-            array_agg(u.depth + 1), f.kind, array_agg(u.cause),
-            CASE WHEN count(u.error) > 0 THEN array_agg(u.error) END
-        FROM u CROSS JOIN (VALUES (1, 'JobSucceeded'), (2, 'JobFailed'), (4, 'JobDeadLettered')) f(bit, kind)
-        WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
-        GROUP BY f.bit, f.kind ORDER BY f.bit
+        SELECT lane, definition, v_at, run_id, due, started_at, next_at, records, attempt, depth, kind, cause, error
+        FROM g ORDER BY bit
+        RETURNING id, kind
     )
-    SELECT array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
+    SELECT (SELECT id FROM o WHERE kind = 'JobSucceeded'), (SELECT numbers FROM g WHERE kind = 'JobSucceeded'),
+        array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed)
-    INTO v_stored, v_crowded, v_mixed FROM u;
+    INTO v_outbox, v_numbers, v_stored, v_crowded, v_mixed FROM u;
     IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
         PERFORM _refresh(id, v_at) FROM unnest(v_mixed) id;
     END IF;
@@ -134,8 +143,14 @@ BEGIN
     END IF;
     IF coalesce(cardinality(v_stored), 0) < cardinality(s_runs) THEN
         RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer,
-            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea
+            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea,
+            NULL::bigint, NULL::integer[]
         FROM generate_subscripts(s_runs, 1) i WHERE i <> ALL (coalesce(v_stored, '{}'));
+    END IF;
+    IF v_outbox IS NOT NULL THEN
+        RETURN QUERY SELECT 4, NULL::integer, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
+            NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL,
+            NULL::bytea, v_outbox, v_numbers;
     END IF;
 END $$;
 
@@ -199,7 +214,7 @@ BEGIN
             SELECT min(x.ready_at) FROM (SELECT 0 AS id UNION ALL SELECT id FROM band) p CROSS JOIN LATERAL (
                 SELECT ready_at FROM lane WHERE place = p.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
         NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL,
-        NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea;
+        NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea, NULL::bigint, NULL::integer[];
 END $$;
 
 -- Whether this node made this request already; remembers it if not.
@@ -258,12 +273,13 @@ BEGIN
             CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END, array_agg(u.attempt), array_agg(u.depth + 1),
             'JobTriggered', array_agg(u.cause)
         FROM u WHERE p_tells HAVING count(*) > 0
+        RETURNING id
     )
-    -- What the node knows, or can tell from the rest, is left out: its name, the end of its lease, a first start, the
-    -- definition if it had the job before.
+    -- In the order that the outbox has, too. What the node knows, or can tell from the rest, is left out: its name, the
+    -- end of its lease, a first start, the definition if it had the job before.
     SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, u.run_id, u.definition, u.payload, u.cause, u.attempt,
         u.token, p_at, nullif(u.first_started_at, p_at), NULL::timestamptz, u.due, u.event, u.depth, p_queue, NULL,
-        p_is_missing, d.body, d.payload
+        p_is_missing, d.body, d.payload, (SELECT o.id FROM o), NULL::integer[]
     FROM u LEFT JOIN LATERAL (SELECT body, payload FROM definition WHERE id = u.definition OFFSET 0) d ON u.is_new;
 END $$;
 
@@ -272,7 +288,7 @@ CREATE FUNCTION _leased_claims(p_what integer, p_at timestamptz, p_handlers text
 LANGUAGE sql STABLE AS $$
     SELECT p_what, l.claim_number::integer, p_at, NULL::timestamptz, l.run_id, l.definition, r.payload, r.cause,
         l.attempt, l.token, l.started_at, l.first_started_at, l.ready_at, r.due, r.event, r.depth, l.queue, l.node_id,
-        d.handler <> ALL (p_handlers), d.body, d.payload
+        d.handler <> ALL (p_handlers), d.body, d.payload, NULL::bigint, NULL::integer[]
     FROM lane l
     CROSS JOIN LATERAL (SELECT * FROM run WHERE run_id = l.run_id OFFSET 0) r
     CROSS JOIN LATERAL (SELECT * FROM definition WHERE id = l.definition OFFSET 0) d

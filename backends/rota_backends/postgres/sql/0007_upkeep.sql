@@ -178,13 +178,15 @@ BEGIN
     UPDATE outbox SET told = ARRAY(
         SELECT unnest(told) UNION SELECT i.place FROM unnest(p_rows, p_places) i(id, place) WHERE i.id = outbox.id)
     WHERE id = ANY (p_rows);
-    DELETE FROM outbox WHERE id = ANY (p_rows) AND cardinality(told) = cardinality(lane);
+    DELETE FROM outbox WHERE id = ANY (p_rows) AND cardinality(told) = size;
 END $$;
 
--- Forget what was told (whole rows, then single facts), put aside what cannot be; then the rows to tell from next.
+-- Forget what was told (whole rows, then single facts), put aside what cannot be; then the rows to tell from next. Of
+-- those that the caller knows (by number and time: a restored store may give a number again) the arrays are left out.
 CREATE FUNCTION relay(
     p_now timestamptz, p_node text, p_lease interval, p_done bigint[], p_rows bigint[], p_places integer[],
-    a_rows bigint[], a_places integer[], a_why text[], p_scopes text[], p_jobs text[], p_limit integer
+    a_rows bigint[], a_places integer[], a_why text[], p_scopes text[], p_jobs text[], p_known bigint[],
+    p_times timestamptz[], p_limit integer
 ) RETURNS SETOF outbox LANGUAGE plpgsql AS $$
 DECLARE
     v_skip bigint[];
@@ -215,8 +217,12 @@ BEGIN
             SELECT FROM unnest(lane) WITH ORDINALITY l(id, place)
             WHERE l.place <> ALL (told) AND l.id <> ALL (v_skip)) ORDER BY id
     LOOP
-        v_given := v_given + cardinality(o.lane);
-        EXIT WHEN v_given > p_limit AND v_given > cardinality(o.lane);
+        v_given := v_given + o.size;
+        EXIT WHEN v_given > p_limit AND v_given > o.size;
+        IF o.at = p_times[array_position(p_known, o.id)] THEN
+            o := ROW(o.id, o.at, o.revision, o.kind, o.told, o.size,
+                NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+        END IF;
         RETURN NEXT o;
         EXIT WHEN v_given >= p_limit;
     END LOOP;
