@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota import Cron, Event, JobDefinition, OnEvent
-from rota.backend import Claim, EventRef, Fact, FactKind, FireResult, Firing, JobKey, Registration
+from rota.backend import Claim, EventLimits, Fact, FactKind, FireResult, Firing, JobKey, Registration
 from rota.errors import OutcomeUnknown
 from rota.ids import new_run_id
 from rota.lifecycle import retried, succeeded
@@ -80,7 +80,7 @@ async def _due(backend: PostgresBackend, name: str) -> None:
 async def _caused(backend: PostgresBackend, name: str) -> None:
     await backend.register([Registration(JobDefinition(name, "ok", OnEvent("shop", "Paid")), 0, new_run_id())])
     event = Event("shop", "Paid", depth=3, caused_by=new_run_id())
-    assert len((await backend.notify([EventRef(event, timedelta(days=1), 10, 16)]))[0]) == 1
+    assert len((await backend.notify([event], EventLimits(timedelta(days=1), 10, 16)))[0]) == 1
 
 
 async def test_memory_tells_every_field_as_the_row_does(backend: PostgresBackend, other: PostgresBackend) -> None:

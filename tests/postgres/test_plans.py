@@ -21,7 +21,7 @@ from rota import Event, IdempotencyKey, JobDefinition, Manual
 from rota.backend import (
     Claim,
     Enqueue,
-    EventRef,
+    EventLimits,
     JobKey,
     JobQuery,
     LeaseRef,
@@ -178,7 +178,7 @@ async def _work(reader: Reader) -> dict[str, Counter[str]]:
     leases = [LeaseRef(each.key, each.run_id, each.token, LEASE) for each in held]
     seen["hand back"] = await read(backend.hand_back(leases))
     seen["due"] = await read(backend.due(_BATCH))
-    seen["notify"] = await read(backend.notify([EventRef(Event("module", "type"), LEASE, 10, 16)]))
+    seen["notify"] = await read(backend.notify([Event("module", "type")], EventLimits(LEASE, 10, 16)))
     seen["relay"] = await read(backend.relay("node", limit=_BATCH))
     seen["relay, some told"] = await read(
         backend.relay("node", done=range(1, _BATCH), skip=[_job(1), _job(2)], limit=_BATCH)

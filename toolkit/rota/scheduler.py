@@ -18,7 +18,7 @@ from rota.admin import Admin
 from rota.backend.port import Backend
 from rota.backend.types import (
     Enqueue,
-    EventRef,
+    EventLimits,
     JobKey,
     JobQuery,
     LockGrant,
@@ -413,13 +413,10 @@ class Scheduler:
         self._open()
         if not self._backend.wants_events:
             return []
-        refs = [
-            EventRef(event, self._options.event_memory, self._options.lane_limit, self._options.max_depth)
-            for event in events
-        ]
-        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, refs)
+        limits = EventLimits(self._options.event_memory, self._options.lane_limit, self._options.max_depth)
+        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, events, limits)
         if any(Refusal.LANE_FULL in answer for answer in answers):
-            full = next(ref.event for ref, answer in zip(refs, answers, strict=True) if Refusal.LANE_FULL in answer)
+            full = next(event for event, answer in zip(events, answers, strict=True) if Refusal.LANE_FULL in answer)
             raise LaneFull(f"event {full.event_id}", full.scope_id, self._options.lane_limit)
         return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 

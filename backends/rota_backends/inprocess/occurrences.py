@@ -10,7 +10,7 @@ from rota.backend import (
     Due,
     DueJob,
     Enqueue,
-    EventRef,
+    EventLimits,
     FactKind,
     FireResult,
     Firing,
@@ -18,6 +18,7 @@ from rota.backend import (
     event_run_id,
 )
 from rota.definition import JobDefinition
+from rota.event import Event
 from rota.run import Cause, Decision, DecisionKind, RunState
 from rota_backends.inprocess.records import Lane, Run
 from rota_backends.inprocess.store import Store
@@ -148,25 +149,24 @@ class Occurrences(Store):
         letter.replayed_by = run.run_id
         self._unletter(letter)
 
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
         if not self._subscriptions:
-            return [[] for _ in batch]
+            return [[]] * len(events)
         now = self.clock.now()
-        return [self._notify(each, now) for each in batch]
+        return [self._notify(each, limits, now) for each in events]
 
-    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
-        return [self._notify_one(lane, ref, now) for lane in self._subscriptions.matching(ref.event)]
+    def _notify(self, event: Event, limits: EventLimits, now: datetime) -> list[UUID | Refusal]:
+        return [self._notify_one(lane, event, limits, now) for lane in self._subscriptions.matching(event)]
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        event = ref.event
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
         key = (*lane.key, event.event_id)
         holder = self._event_keys.holder(key, now)
         if isinstance(holder, UUID):
             return holder
         definition = lane.definition
         assert definition is not None
-        too_deep = event.depth >= ref.max_depth
-        if not too_deep and lane.unfinished() >= ref.lane_limit:
+        too_deep = event.depth >= limits.max_depth
+        if not too_deep and lane.unfinished() >= limits.lane_limit:
             at = event.occurred_at or now
             lane.remember((Decision(DecisionKind.REJECTED, at, at, 1, None, f"event {event.event_id}: lane full"),))
             return Refusal.LANE_FULL
@@ -175,9 +175,9 @@ class Occurrences(Store):
             return run_id
         run = Run(run_id, lane, next(self._order), definition, definition.payload, Cause.EVENT, now)
         run.event, run.depth = event, event.depth
-        self._event_keys.take(key, run_id, now + ref.memory)
+        self._event_keys.take(key, run_id, now + limits.memory)
         if too_deep:
-            self._bury(run, now, f"the chain of causes is {event.depth} deep, {ref.max_depth} is the limit")
+            self._bury(run, now, f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit")
         else:
             self._queue(run, now)
             self._wake()

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from rota.backend import Due, DueJob, Enqueue, EventRef, FireResult, Firing, JobKey, Refusal, event_run_id
+from rota.backend import Due, DueJob, Enqueue, EventLimits, FireResult, Firing, JobKey, Refusal, event_run_id
+from rota.event import Event
 from rota_backends.postgres import rows
 from rota_backends.postgres.definitions import event_text
 from rota_backends.postgres.store import Store
@@ -82,31 +83,35 @@ class Occurrences(Store):
             self._wake()
         return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
 
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        kinds = [(ref.event.source_module, ref.event.event_type) for ref in batch]
-        heard = await self._heard(set(kinds))
-        return [await self._notify(ref) if kind in heard else [] for ref, kind in zip(batch, kinds, strict=True)]
+    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+        heard = await self._heard({_kind(event) for event in events})
+        if not heard:
+            return [[]] * len(events)
+        return [await self._notify(event, limits) if _kind(event) in heard else [] for event in events]
 
     async def _heard(self, kinds: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """Most events concern no job: one question for a whole batch of them."""
         found = await self._fetch(self._sql.heard, [module for module, _ in kinds], [kind for _, kind in kinds])
         return {(row[0], row[1]) for row in found}
 
-    async def _notify(self, ref: EventRef) -> list[UUID | Refusal]:
-        event = ref.event
+    async def _notify(self, event: Event, limits: EventLimits) -> list[UUID | Refusal]:
         kind = (event.scope_id, event.source_module, event.event_type, event.subject)
         keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
         if not keys:
             return []
         found = await self._fetch(
             self._sql.notify, self._now(), self._announcer.tag(), *kind, event.event_id, event_text(event),
-            event.occurred_at, event.depth, ref.memory, ref.lane_limit, ref.max_depth,
+            event.occurred_at, event.depth, limits.memory, limits.lane_limit, limits.max_depth,
             [key.scope_id for key in keys], [key.job_id for key in keys],
             [event_run_id(key, event.event_id) for key in keys],
         )  # fmt: skip
         if any(row["woke"] for row in found):
             self._wake()
         return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
+
+
+def _kind(event: Event) -> tuple[str, str]:
+    return event.source_module, event.event_type
 
 
 def _has_keys(batch: Sequence[Enqueue]) -> bool:

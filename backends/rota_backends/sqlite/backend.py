@@ -17,7 +17,7 @@ from rota.backend import (
     ClaimRequest,
     Due,
     Enqueue,
-    EventRef,
+    EventLimits,
     Fact,
     FireResult,
     Firing,
@@ -41,6 +41,7 @@ from rota.backend import (
 from rota.capability import Capability, Precision
 from rota.clock import Clock
 from rota.errors import NotOpen, ScheduleError
+from rota.event import Event
 from rota.run import Decision, JobRun
 from rota_backends.sqlite import claiming, history, jobs, nodes, occurrences, outbox, retention, settling, work
 from rota_backends.sqlite.connecting import SYNCHRONOUS
@@ -153,9 +154,10 @@ class SqliteBackend(Backend):
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
         return await self._store.write(lambda session: occurrences.enqueue(session, batch))
 
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
         return await self._store.write(
-            lambda session: occurrences.notify(session, batch), lambda session: occurrences.peek_notify(session, batch)
+            lambda session: occurrences.notify(session, events, limits),
+            lambda session: occurrences.peek_notify(session, events),
         )
 
     # --- work ---

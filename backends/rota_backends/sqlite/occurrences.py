@@ -8,7 +8,7 @@ from uuid import UUID
 
 from rota.backend import (
     Enqueue,
-    EventRef,
+    EventLimits,
     Fact,
     FactKind,
     FireResult,
@@ -225,33 +225,33 @@ def matching(session: Session, event: Event) -> list[tuple[int, int]]:
     return [each for each in found if session.key_of(each[1]) != itself]
 
 
-def _are_heard(session: Session, batch: Sequence[EventRef]) -> bool:
-    kinds = {(ref.event.source_module, ref.event.event_type) for ref in batch}
+def _are_heard(session: Session, events: Sequence[Event]) -> bool:
+    kinds = {(event.source_module, event.event_type) for event in events}
     heard = "SELECT 1 FROM rota_subscription WHERE source_module = ? AND event_type = ? LIMIT 1"
     return any(session.one(heard, kind) is not None for kind in kinds)
 
 
-def peek_notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]] | Answer:
+def peek_notify(session: Session, events: Sequence[Event]) -> list[list[UUID | Refusal]] | Answer:
     """Most events concern no job: those need no transaction."""
-    if not _are_heard(session, batch) or not any(matching(session, ref.event) for ref in batch):
-        return [[]] * len(batch)
+    if not _are_heard(session, events) or not any(matching(session, event) for event in events):
+        return [[]] * len(events)
     return Answer.WRITE
 
 
-def notify(session: Session, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+def notify(session: Session, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
     """Per event: a run for each job that waits for it."""
-    if not _are_heard(session, batch):
-        return [[]] * len(batch)
-    return [[_notify(session, ref, *found) for found in matching(session, ref.event)] for ref in batch]
+    if not _are_heard(session, events):
+        return [[]] * len(events)
+    return [[_notify(session, event, limits, *found) for found in matching(session, event)] for event in events]
 
 
-def _notify(session: Session, ref: EventRef, lane_id: int, definition: int) -> UUID | Refusal:
-    lane, event = session.lane_by_id(lane_id), ref.event
+def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, definition: int) -> UUID | Refusal:
+    lane = session.lane_by_id(lane_id)
     holder = keys.holder(session, OF_EVENT, lane_id, event.event_id)
     if holder is not None:
         return uuid(holder)
-    too_deep = event.depth >= ref.max_depth
-    if not too_deep and lane.unfinished >= ref.lane_limit:
+    too_deep = event.depth >= limits.max_depth
+    if not too_deep and lane.unfinished >= limits.lane_limit:
         at = event.occurred_at or session.time
         detail = f"event {event.event_id}: lane full"
         remember(session, lane, (Decision(DecisionKind.REJECTED, at, at, 1, None, detail),))
@@ -260,10 +260,10 @@ def _notify(session: Session, ref: EventRef, lane_id: int, definition: int) -> U
     run_id = event_run_id(key, event.event_id)
     if _is_known(session, run_id.bytes):  # the event's memory ended before its run did
         return run_id
-    keys.take(session, OF_EVENT, lane_id, event.event_id, run_id.bytes, ref.memory)
+    keys.take(session, OF_EVENT, lane_id, event.event_id, run_id.bytes, limits.memory)
     text = dump(event.as_event() if isinstance(event, Fact) else event, Event)
     if too_deep:
-        reason = f"the chain of causes is {event.depth} deep, {ref.max_depth} is the limit"
+        reason = f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit"
         _bury(session, lane, run_id.bytes, definition, text, event.depth, reason)
     else:
         _queue(session, lane, run_id.bytes, definition, EVENT_CODE, event=text, depth=event.depth)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from rota.backend import EventRef, JobKey, Refusal, Registration
+from rota.backend import EventLimits, JobKey, Refusal, Registration
 from rota.definition import OnEvent
 from rota.event import Event
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
@@ -116,23 +116,23 @@ class LearnsLater(InProcessBackend):
         super()._store(lane, new, now)
         self.since[lane] = now
 
-    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
-        lanes = [lane for lane in self._subscriptions.matching(ref.event) if self.since[lane] < now]
-        return [self._notify_one(lane, ref, now) for lane in lanes]
+    def _notify(self, event: Event, limits: EventLimits, now: datetime) -> list[UUID | Refusal]:
+        lanes = [lane for lane in self._subscriptions.matching(event) if self.since[lane] < now]
+        return [self._notify_one(lane, event, limits, now) for lane in lanes]
 
 
 class FirstComeOnly(InProcessBackend):
     """One event, one job."""
 
-    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
-        return [self._notify_one(lane, ref, now) for lane in self._subscriptions.matching(ref.event)[:1]]
+    def _notify(self, event: Event, limits: EventLimits, now: datetime) -> list[UUID | Refusal]:
+        return [self._notify_one(lane, event, limits, now) for lane in self._subscriptions.matching(event)[:1]]
 
 
 class LosesTheEvent(InProcessBackend):
     """The run does not know what caused it."""
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        answer = super()._notify_one(lane, ref, now)
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, event, limits, now)
         if isinstance(answer, UUID) and answer.int in self._runs:
             self._runs[answer.int].event = None
         return answer
@@ -157,9 +157,9 @@ class KeepsOldSubscriptions(InProcessBackend):
         if old is not None:
             self._subscriptions.add(lane, old)
 
-    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
-        kind = (ref.event.source_module, ref.event.event_type)
-        return [self._notify_one(lane, ref, now) for lane in self._subscriptions._by_kind.get(kind, {})]
+    def _notify(self, event: Event, limits: EventLimits, now: datetime) -> list[UUID | Refusal]:
+        kind = (event.source_module, event.event_type)
+        return [self._notify_one(lane, event, limits, now) for lane in self._subscriptions._by_kind.get(kind, {})]
 
 
 FAULTS = [

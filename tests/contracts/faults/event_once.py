@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota.backend import EventRef, Refusal
+from rota.backend import EventLimits, Refusal
+from rota.event import Event
 from rota.upkeep import Sweep
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
@@ -36,10 +37,10 @@ class _Nothing(Keys):
 class RemembersNothing(InProcessBackend):
     """Each telling is another event."""
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        answer = super()._notify_one(lane, evolve(ref, event=evolve(ref.event, event_id=str(uuid4()))), now)
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, evolve(event, event_id=str(uuid4())), limits, now)
         if isinstance(answer, UUID):
-            self._runs[answer.int].event = ref.event
+            self._runs[answer.int].event = event
         return answer
 
 
@@ -52,11 +53,11 @@ class RemembersRunsOnly(_Remembers):
 class RemembersForADay(InProcessBackend):
     """A day is long enough."""
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        answer = super()._notify_one(lane, evolve(ref, memory=timedelta(days=1)), now)
-        if isinstance(answer, UUID) and self._event_keys.holder((*lane.key, ref.event.event_id), now) is None:
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, event, evolve(limits, memory=timedelta(days=1)), now)
+        if isinstance(answer, UUID) and self._event_keys.holder((*lane.key, event.event_id), now) is None:
             self._runs.pop(answer.int, None)
-            return super()._notify_one(lane, ref, now)
+            return super()._notify_one(lane, event, limits, now)
         return answer
 
 
@@ -81,10 +82,9 @@ class ComparesContents(InProcessBackend):
         super().__init__(**options)
         self.said: dict[tuple[str, str | None, bytes], str] = {}
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        event = ref.event
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
         first = self.said.setdefault((event.event_type, event.subject, event.data), event.event_id)
-        return super()._notify_one(lane, evolve(ref, event=evolve(event, event_id=first)), now)
+        return super()._notify_one(lane, evolve(event, event_id=first), limits, now)
 
 
 async def _from_the_start(self: Sweep, position: int) -> int:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from attrs import evolve
 
 from rota import causation
-from rota.backend import Enqueue, EventRef, Refusal
+from rota.backend import Enqueue, EventLimits, Refusal
 from rota.errors import OutcomeUnknown
 from rota.event import Event
 from rota.events import JobNotifyEventStore, store
@@ -92,8 +92,8 @@ async def _from_the_start(self: Sweep, position: int) -> int:
 class TrimsEvents(InProcessBackend):
     """Data is too much to keep."""
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        return super()._notify_one(lane, evolve(ref, event=evolve(ref.event, data=b"")), now)
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        return super()._notify_one(lane, evolve(event, data=b""), limits, now)
 
 
 class HandsTheEventOn(InProcessBackend):
@@ -110,8 +110,8 @@ class HandsTheEventOn(InProcessBackend):
 class SortsTheQueue(InProcessBackend):
     """Runs wait in the order of their event ids."""
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        answer = super()._notify_one(lane, ref, now)
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, event, limits, now)
         waiting = lane.waiting or ()
         lane.waiting = deque(sorted(waiting, key=lambda run: run.event.event_id if run.event else ""))
         return answer
@@ -123,17 +123,17 @@ class HasRoom(InProcessBackend):
     def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
         return super()._enqueue(evolve(new, lane_limit=10**9), now)
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        return super()._notify_one(lane, evolve(ref, lane_limit=10**9), now)
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        return super()._notify_one(lane, event, evolve(limits, lane_limit=10**9), now)
 
 
 class GivesUpWhenFull(InProcessBackend):
     """A full job ends the telling of the event."""
 
-    def _notify(self, ref: EventRef, now: datetime) -> list[UUID | Refusal]:
+    def _notify(self, event: Event, limits: EventLimits, now: datetime) -> list[UUID | Refusal]:
         answers: list[UUID | Refusal] = []
-        for lane in self._subscriptions.matching(ref.event):
-            answers.append(self._notify_one(lane, ref, now))
+        for lane in self._subscriptions.matching(event):
+            answers.append(self._notify_one(lane, event, limits, now))
             if answers[-1] is Refusal.LANE_FULL:
                 break
         return answers
@@ -142,15 +142,17 @@ class GivesUpWhenFull(InProcessBackend):
 class CountsTheFinished(InProcessBackend):
     """A lane holds its history too."""
 
-    def _notify_one(self, lane: Lane, ref: EventRef, now: datetime) -> UUID | Refusal:
-        return super()._notify_one(lane, evolve(ref, lane_limit=ref.lane_limit - len(lane.history or ())), now)
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        return super()._notify_one(
+            lane, event, evolve(limits, lane_limit=limits.lane_limit - len(lane.history or ())), now
+        )
 
 
 class GoesDeeper(InProcessBackend):
     """Forty is the limit."""
 
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        return await super().notify([evolve(ref, max_depth=40) for ref in batch])
+    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+        return await super().notify(events, evolve(limits, max_depth=40))
 
 
 def _stamps(wrong: Any) -> Patch:

@@ -8,8 +8,9 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Claim, Claimed, ClaimRequest, Due, EventRef, Refusal
+from rota.backend import Claim, Claimed, ClaimRequest, Due, EventLimits, Refusal
 from rota.clock import Clock
+from rota.event import Event
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.ready import Bucket, ReadyLanes
 from rota_backends.inprocess.records import Lane
@@ -36,8 +37,8 @@ class LastFirst(InProcessBackend):
         super().__init__(clock=clock)
         self._ready = _LastFirst()
 
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
-        return [answer[::-1] for answer in await super().notify(batch)]
+    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+        return [answer[::-1] for answer in await super().notify(events, limits)]
 
 
 class OneAtATime(InProcessBackend):

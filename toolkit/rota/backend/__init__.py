@@ -12,7 +12,7 @@ from rota.backend.types import (
     Due,
     DueJob,
     Enqueue,
-    EventRef,
+    EventLimits,
     FactKind,
     FireResult,
     Firing,
@@ -36,8 +36,8 @@ from rota.backend.types import (
 )
 
 __all__ = [
-    "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventRef", "Fact", "FactKind",
-    "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange", "Prune",
-    "Refusal", "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing", "StoredJob",
-    "event_run_id", "schedule_text",
+    "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits", "Fact",
+    "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange",
+    "Prune", "Refusal", "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing",
+    "StoredJob", "event_run_id", "schedule_text",
 ]  # fmt: skip

@@ -27,7 +27,7 @@ from rota.backend.types import (
     ClaimRequest,
     Due,
     Enqueue,
-    EventRef,
+    EventLimits,
     FireResult,
     Firing,
     JobKey,
@@ -49,6 +49,7 @@ from rota.backend.types import (
 )
 from rota.capability import Capability, Precision
 from rota.clock import Clock, SystemClock
+from rota.event import Event
 from rota.names import MAX_PAYLOAD
 from rota.run import Decision, JobRun
 
@@ -160,7 +161,7 @@ class Backend(ABC):
         event and marks it replayed. `within` is the caller's own transaction (TX-1)."""
 
     @abstractmethod
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
         """Per event: match the OnEvent jobs stored now, by scope (`_platform` matches every scope), module, type and
         subject, and enqueue one run each with id `event_run_id(job, event_id)` (EVENT-1, EVENT-3).
 

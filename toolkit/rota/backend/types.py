@@ -201,10 +201,9 @@ class Refusal(Enum):
 
 
 @define(eq=False)
-class EventRef:
-    """An event to match against the OnEvent jobs stored now; `memory` is how long its key is remembered (EVENT-3)."""
+class EventLimits:
+    """What holds for the runs of events; `memory` is how long an event's key is remembered (EVENT-3)."""
 
-    event: Event
     memory: timedelta
     lane_limit: int
     max_depth: int

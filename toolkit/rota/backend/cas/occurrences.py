@@ -15,7 +15,7 @@ from rota.backend.types import (
     Due,
     DueJob,
     Enqueue,
-    EventRef,
+    EventLimits,
     FactKind,
     FireResult,
     Firing,
@@ -94,32 +94,31 @@ class Occurrences(Base):
 
     # --- events ---
 
-    async def notify(self, batch: Sequence[EventRef]) -> list[list[UUID | Refusal]]:
+    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
         waiting: dict[str, list[JobKey]] = {}  # most events of a batch are of one kind, and concern nobody
-        return [await self._notify(each, waiting) for each in batch]
+        return [await self._notify(each, limits, waiting) for each in events]
 
-    async def _notify(self, ref: EventRef, waiting: dict[str, list[JobKey]]) -> list[UUID | Refusal]:
-        event = ref.event
+    async def _notify(
+        self, event: Event, limits: EventLimits, waiting: dict[str, list[JobKey]]
+    ) -> list[UUID | Refusal]:
         told: list[UUID | Refusal] = []
         for scope_id in dict.fromkeys((event.scope_id, PLATFORM_SCOPE)):
             where = keys.subscriptions(event.source_module, event.event_type, scope_id)
             if where not in waiting:
                 waiting[where] = [load(each.value, JobKey) async for each in self._all(where)]
-            answers = [await self._notify_one(key, ref) for key in waiting[where]]
+            answers = [await self._notify_one(key, event, limits) for key in waiting[where]]
             told += [answer for answer in answers if answer is not None]
         return told
 
-    async def _notify_one(self, key: JobKey, ref: EventRef) -> UUID | Refusal | None:
-        event = ref.event
-
+    async def _notify_one(self, key: JobKey, event: Event, limits: EventLimits) -> UUID | Refusal | None:
         async def change(step: Step) -> UUID | Refusal | None:
             if not _matches(step, event):
                 return None
             holder = await step.holder("event", event.event_id)
             if holder is not None:
                 return holder
-            too_deep = event.depth >= ref.max_depth
-            if not too_deep and step.lane.unfinished() >= ref.lane_limit:
+            too_deep = event.depth >= limits.max_depth
+            if not too_deep and step.lane.unfinished() >= limits.lane_limit:
                 at = event.occurred_at or step.now
                 detail = f"event {event.event_id}: lane full"
                 step.remember(Decision(DecisionKind.REJECTED, at, at, 1, None, detail))
@@ -127,7 +126,7 @@ class Occurrences(Base):
             run_id = event_run_id(key, event.event_id)
             if await step.run_by_id(run_id) is not None:  # the event's memory ended before its run did
                 return run_id
-            _arrive_by_event(step, run_id, ref, too_deep)
+            _arrive_by_event(step, run_id, event, limits, too_deep)
             return run_id
 
         return await self._change(key, change)
@@ -184,14 +183,14 @@ def _matches(step: Step, event: Event) -> bool:
     return event.source_module != LIFECYCLE_MODULE or (event.scope_id, event.subject) != key
 
 
-def _arrive_by_event(step: Step, run_id: UUID, ref: EventRef, too_deep: bool) -> None:
-    event = ref.event.as_event() if isinstance(ref.event, Fact) else ref.event
+def _arrive_by_event(step: Step, run_id: UUID, event: Event, limits: EventLimits, too_deep: bool) -> None:
+    event = event.as_event() if isinstance(event, Fact) else event
     run = step.new_run(run_id, Cause.EVENT)
     run.event, run.depth = event, event.depth
-    step.take("event", event.event_id, run_id, ref.memory)
+    step.take("event", event.event_id, run_id, limits.memory)
     if not too_deep:
         step.arrive(run)
         return
-    run.error = f"the chain of causes is {event.depth} deep, {ref.max_depth} is the limit"
+    run.error = f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit"
     step.finish(run, RunState.DEAD, run.error)
     step.tell(run, FactKind.FAILED, FactKind.DEAD_LETTERED)
