@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from attrs import fields
 
@@ -11,7 +13,8 @@ from rota.codec import from_dict
 from rota.definition import JobDefinition
 
 _BEFORE = '{"job_id":'  # how a definition begins as `to_dict` and compact JSON write it
-_FIELDS = tuple(each.name for each in fields(JobDefinition))
+_SETTERS = {each.name: getattr(JobDefinition, each.name).__set__ for each in fields(JobDefinition)}  # past `frozen`
+_NAME = _SETTERS.pop("job_id")
 _DECODER = json.JSONDecoder()
 
 
@@ -21,20 +24,16 @@ def read_definition(text: str) -> JobDefinition:
         definition: JobDefinition = from_dict(json.loads(text), JobDefinition)
         return definition
     job_id, end = _DECODER.raw_decode(text, len(_BEFORE))
-    return _named(_like(text[end:]), job_id)
-
-
-def _named(like: JobDefinition, job_id: str) -> JobDefinition:
-    """The same under another name. Not checked again: what is stored was checked before."""
+    # Not checked again: what is stored was checked before.
     named = object.__new__(JobDefinition)
-    for name in _FIELDS:
-        object.__setattr__(named, name, getattr(like, name))
-    object.__setattr__(named, "job_id", job_id)
+    _NAME(named, job_id)
+    for set_field, value in _rest(text[end:]):
+        set_field(named, value)
     return named
 
 
 @lru_cache(maxsize=1000)
-def _like(rest: str) -> JobDefinition:
-    """One with everything but its own name."""
-    like: JobDefinition = from_dict(json.loads(f'{_BEFORE}"any"{rest}'), JobDefinition)
-    return like
+def _rest(text: str) -> tuple[tuple[Callable[[JobDefinition, Any], None], Any], ...]:
+    """Everything but the name, and how to set it."""
+    like: JobDefinition = from_dict(json.loads(f'{_BEFORE}"any"{text}'), JobDefinition)
+    return tuple((set_field, getattr(like, name)) for name, set_field in _SETTERS.items())
