@@ -11,9 +11,10 @@ import pytest
 from rota import JobDefinition, Manual
 from rota.backend import Claim, ClaimRequest, Enqueue, JobKey, NodeInfo, Registration
 from rota.ids import new_run_id
-from rota.run import Cause
+from rota.lifecycle import dead_lettered, retried
+from rota.run import AttemptOutcome, Cause
 from rota_backends.postgres import PostgresBackend
-from tests.postgres.driving import LEASE, success
+from tests.postgres.driving import LEASE, claim, register, sql, success, trigger
 
 _numbers = count(1)
 
@@ -104,3 +105,18 @@ async def test_a_trigger_beside_delayed_runs_wakes(backend: PostgresBackend) -> 
     await _trigger(backend, "job")
     stop()
     assert woken
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_no_error_of_an_ended_run_stays_in_its_lane(backend: PostgresBackend, is_cancelled: bool) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a")
+    (first,) = (await claim(backend)).claims
+    assert await backend.settle([retried(first, "node", AttemptOutcome.FAILED, "card 4111", timedelta(0))])
+    if is_cancelled:
+        assert await backend.cancel(first.run_id, "default", "not needed", new_run_id())
+    else:
+        (second,) = (await claim(backend)).claims
+        await backend.settle([dead_lettered(second, "node", AttemptOutcome.FAILED, "card 4111", "exhausted")])
+    (lane,) = await sql("SELECT error, earlier, stop FROM lane")
+    assert dict(lane) == {"error": None, "earlier": None, "stop": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -216,3 +217,13 @@ async def test_a_row_with_the_number_of_a_remembered_one_is_read(backend: Postgr
     await sql("UPDATE outbox SET at = at + interval '1 second', run_id = ARRAY[$1::uuid]", new_run_id())
     (fact,) = await _told(backend)
     assert fact.run_id != mine.run_id
+
+
+async def test_no_payload_is_kept_for_the_facts(backend: PostgresBackend) -> None:
+    await _relaying(backend)
+    (found,) = await _claims(backend, "a")
+    await backend.settle([succeeded(found, "node")])
+    kept = weakref.ref(found)
+    del found
+    assert _remembered(backend)
+    assert kept() is None

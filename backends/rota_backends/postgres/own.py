@@ -5,56 +5,48 @@ The rows are the truth all the same: only what the store still has is told, in i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from itertools import repeat
 
-from attrs import define
-
-from rota.backend import Claim, FactKind, Settlement
+from rota.backend import Claim, Fact, FactKind, Settlement
+from rota_backends.postgres import rows
 
 _MOST_ROWS = 64
 _MOST_FACTS = 20_000
 
 
-@define(eq=False)
-class OwnRow:
-    """A row of the outbox: these runs started, or succeeded, in this order."""
-
-    at: datetime
-    kind: FactKind
-    claims: Sequence[Claim]
-    records: Sequence[int | None] | None = None
-
-
 class OwnRows:
-    """Rows by their number, from the answer that they are stored until they are told; kept while this backend relays.
+    """Facts by the row they are in, from the answer that it is stored until they are told; kept while this backend
+    relays. Facts and not claims: those have payloads.
 
     When there is no room what comes is not remembered: the oldest ones are told next.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[int, OwnRow] = {}
+        self._rows: dict[int, list[Fact]] = {}
         self._relays = False
 
-    def rows(self) -> dict[int, OwnRow]:
+    def rows(self) -> dict[int, list[Fact]]:
         """Those in memory now."""
         return dict(self._rows)
 
     def triggered(self, number: int, claims: Sequence[Claim]) -> None:
-        """A row says that these runs started."""
-        self._remember(number, OwnRow(claims[0].started_at, FactKind.TRIGGERED, claims))
+        """A row says that these runs started, in this order."""
+        self._remember(number, FactKind.TRIGGERED, claims[0].started_at, claims, repeat(None))
 
     def settled(self, number: int, at: datetime, batch: Sequence[Settlement]) -> None:
-        """A row says that these runs succeeded."""
+        """A row says that these runs succeeded, in this order."""
         claims = [each.claim for each in batch if each.claim is not None]
         if len(claims) == len(batch):
-            records = [each.records_processed for each in batch]
-            self._remember(number, OwnRow(at, FactKind.SUCCEEDED, claims, records))
+            self._remember(number, FactKind.SUCCEEDED, at, claims, (each.records_processed for each in batch))
 
-    def _remember(self, number: int, row: OwnRow) -> None:
-        kept = sum(len(each.claims) for each in self._rows.values())
-        if self._relays and len(self._rows) < _MOST_ROWS and kept + len(row.claims) <= _MOST_FACTS:
-            self._rows[number] = row
+    def _remember(
+        self, number: int, kind: FactKind, at: datetime, claims: Sequence[Claim], records: Iterable[int | None]
+    ) -> None:
+        kept = sum(map(len, self._rows.values()))
+        if self._relays and len(self._rows) < _MOST_ROWS and kept + len(claims) <= _MOST_FACTS:
+            self._rows[number] = rows.own_facts(number, kind, at, claims, records)
 
     def relayed(self, asked: Collection[int], first: int | None) -> None:
         """This backend relays, and the store has no row before `first` (None: no row at all) of those asked for."""

@@ -52,20 +52,19 @@ class Reading(Store):
             self._sql.relay, self._now(), node_id, lease, *rows.told_columns(done),
             [row for row, _ in aside], [place for _, place in aside], [each.error for each in set_aside],
             [key.scope_id for key in skip], [key.job_id for key in skip], list(known),
-            [row.at for row in known.values()], limit,
+            [own[0].occurred_at for own in known.values()], limit,
         )  # fmt: skip
         if found and found[0]["id"] is None:
             self._own.forget()
             return None
         self._own.relayed(known, found[0]["id"] if found else None)
         definitions = await self._definitions(number for row in found for number in row["definition"] or ())
-        facts = [
-            fact
-            for row in found
-            for fact in (
-                rows.own_facts(row, known[row["id"]]) if row["definition"] is None else rows.facts(row, definitions)
-            )
-        ]
+        facts: list[Fact] = []
+        for row in found:
+            if row["definition"] is not None:
+                facts += rows.facts(row, definitions)
+            else:
+                facts += (fact for place, fact in enumerate(known[row["id"]], 1) if place not in row["told"])
         if skip:
             facts = [fact for fact in facts if JobKey(fact.scope_id, fact.subject) not in skip]
         return facts[:limit]  # of one row there may be more

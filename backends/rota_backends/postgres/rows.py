@@ -25,7 +25,6 @@ from rota.definition import JobDefinition
 from rota.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, RunState
 from rota_backends.postgres.connections import Row
 from rota_backends.postgres.definitions import read_event
-from rota_backends.postgres.own import OwnRow
 
 _KINDS = {each.value: each for each in FactKind}
 _CAUSES = {each.value: each for each in Cause}
@@ -159,16 +158,18 @@ def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
             )  # fmt: skip
 
 
-def own_facts(row: Row, own: OwnRow) -> Iterator[Fact]:
-    """The same, of a row that this backend wrote itself and did not read."""
-    number, at, revision, _, told, size, *_ = row
-    seq, kind = _first_number(number, size), own.kind
-    for place, claim, records in zip(count(1), own.claims, own.records or repeat(None)):
-        if place not in told:
-            yield Fact(
-                seq + place, kind, at, claim.definition, claim.run_id, claim.attempt, revision, claim.cause, claim.due,
-                claim.started_at, None, None, records, claim.depth + 1,
-            )  # fmt: skip
+def own_facts(
+    number: int, kind: FactKind, at: datetime, claims: Sequence[Claim], records: Iterable[int | None]
+) -> list[Fact]:
+    """The same of a row that this backend wrote itself, without reading it."""
+    seq = _first_number(number, len(claims))
+    return [
+        Fact(
+            seq + place, kind, at, claim.definition, claim.run_id, claim.attempt, 0, claim.cause, claim.due,
+            claim.started_at, None, None, records_processed, claim.depth + 1,
+        )
+        for place, claim, records_processed in zip(count(1), claims, records)
+    ]  # fmt: skip
 
 
 def _first_number(row: int, size: int) -> int:

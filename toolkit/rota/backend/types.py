@@ -295,7 +295,7 @@ class Settlement:
     records_processed: int | None = None
     wait: timedelta | None = None
     only_if_expired: bool = False
-    claim: Claim | None = None
+    claim: Claim | None = field(default=None, repr=False)
 
     def overruled(self, stop: str | None, removed: bool) -> tuple[RunState, tuple[FactKind, ...], str | None]:
         """State, facts and reason to store, given that the run was asked to stop, or its job was removed meanwhile:

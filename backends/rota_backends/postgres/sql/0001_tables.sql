@@ -60,7 +60,7 @@ CREATE TABLE band (
 -- The hot row of a job, with all that changes of its active run: the one that is leased or waits for its next attempt.
 -- ready_at is when it may be claimed (place = its band), or when its lease ends (place = 0); null when it is empty,
 -- paused or removed. Unless it is mixed, all its runs may start at once and are under its definition. Without a run_id
--- the columns about it are what the last one left there: the next claim clears them.
+-- numbers and instants about it are what the last one left there: the next claim sets them.
 CREATE TABLE lane (
     id bigint PRIMARY KEY,
     place integer NOT NULL DEFAULT 0,

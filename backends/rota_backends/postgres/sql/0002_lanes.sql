@@ -104,7 +104,8 @@ BEGIN
     GET DIAGNOSTICS v_ended = ROW_COUNT;
     UPDATE lane SET unfinished = unfinished - v_ended, kept = kept + v_ended WHERE id = p_lane;
     IF l.run_id = ANY (p_runs) THEN
-        UPDATE lane SET run_id = NULL, ready_at = NULL WHERE id = p_lane;
+        UPDATE lane SET run_id = NULL, ready_at = NULL, error = NULL, earlier = NULL, stop = NULL, stop_by = NULL
+        WHERE id = p_lane;
     END IF;
 END $$;
 

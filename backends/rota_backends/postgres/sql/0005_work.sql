@@ -44,6 +44,7 @@ DECLARE
     v_stored integer[];
     v_crowded bigint[];
     v_mixed bigint[];
+    v_wordy bigint[];
     v_outbox bigint;
     v_numbers integer[];
 BEGIN
@@ -131,8 +132,12 @@ BEGIN
     )
     SELECT (SELECT id FROM o WHERE kind = 'JobSucceeded'), (SELECT numbers FROM g WHERE kind = 'JobSucceeded'),
         array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
-        AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed)
-    INTO v_outbox, v_numbers, v_stored, v_crowded, v_mixed FROM u;
+        AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
+        array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL))
+    INTO v_outbox, v_numbers, v_stored, v_crowded, v_mixed, v_wordy FROM u;
+    IF v_wordy IS NOT NULL THEN  -- what was said of a run is kept no longer than its history
+        UPDATE lane SET error = NULL, earlier = NULL, stop = NULL, stop_by = NULL WHERE id = ANY (v_wordy);
+    END IF;
     IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
         PERFORM _refresh(id, v_at) FROM unnest(v_mixed) id;
     END IF;
@@ -259,11 +264,9 @@ BEGIN
         UPDATE lane SET
             token = lane.token + 1, leased = true, place = 0, ready_at = p_at + p_lease, run_id = c.run_id, seq = c.seq,
             definition = c.definition, node_id = p_node, claim_number = p_number, started_at = p_at,
-            last_attempt_at = p_at, retry_at = NULL, stop = NULL, stop_by = NULL, removed = false,
+            last_attempt_at = p_at, retry_at = NULL, removed = false,
             attempt = CASE WHEN lane.run_id IS NULL THEN 1 ELSE lane.attempt + 1 END,
-            first_started_at = CASE WHEN lane.run_id IS NULL THEN p_at ELSE lane.first_started_at END,
-            error = CASE WHEN lane.run_id IS NOT NULL THEN lane.error END,
-            earlier = CASE WHEN lane.run_id IS NOT NULL THEN lane.earlier END
+            first_started_at = CASE WHEN lane.run_id IS NULL THEN p_at ELSE lane.first_started_at END
         FROM c WHERE lane.ctid = c.row
         RETURNING lane.id, lane.attempt, lane.token, lane.first_started_at, c.run_id, c.definition, c.payload, c.cause,
             c.due, c.event, c.depth, c.is_new
