@@ -14,8 +14,10 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "batch 100": {"batch": 100},
     "batch 100, 4 connections": {"batch": 100, "connections": 4},
     "batch 500, 4 connections": {"batch": 500, "connections": 4},
-    "batch 500, uvloop": {"batch": 500, "uvloop": True},
     "batch 500, 4 connections, uvloop": {"batch": 500, "connections": 4, "uvloop": True},
+    "batch 1,000, 4 connections": {"batch": 1_000, "connections": 4},
+    "batch 1,000, 4 connections, uvloop": {"batch": 1_000, "connections": 4, "uvloop": True},
+    "batch 2,000, 4 connections, uvloop": {"batch": 2_000, "connections": 4, "uvloop": True},
 }
 PGQUEUER = tuple(
     Entry(f"pgqueuer {name}", "pgqueuer_postgres", each, f"PgQueuer, {name}") for name, each in _SETTINGS.items()
