@@ -28,7 +28,7 @@ class Edit:
 
 
 EDITS = {
-    "unfenced": [Edit("_settle", "leased AND token = s.token AND run_id", "leased AND run_id")],
+    "unfenced": [Edit("_settle", "leased AND lane.token = s.token AND lane.run_id", "leased AND lane.run_id")],
     "reads-then-writes": [
         Edit("_claim", "LIMIT v_room FOR UPDATE SKIP LOCKED);", "LIMIT v_room); PERFORM pg_sleep(0.02);"),
         Edit("_hand_over", "NOT l.leased AND l.is_open AND l.place = p_band AND l.ready_at <= p_at AND (", "("),
