@@ -32,6 +32,7 @@ EDITS = {
     "reads-then-writes": [
         Edit("_claim", "LIMIT v_room FOR UPDATE SKIP LOCKED);", "LIMIT v_room); PERFORM pg_sleep(0.02);"),
         Edit("_hand_over", "NOT l.leased AND l.is_open AND l.place = p_band AND l.ready_at <= p_at AND (", "("),
+        Edit("_hand_over", "FROM c WHERE lane.ctid = c.row", "FROM c WHERE lane.id = c.lane"),
     ],
     "letters-later": [Edit("_settle", "INSERT INTO letter (", "INSERT INTO later (")],
     "no-occurrence-key": [
