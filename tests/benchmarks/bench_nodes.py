@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from tests.benchmarks.backlog import Backlog, Rows, cost, rate
+from tests.benchmarks.entries.ours_postgres import CONCURRENCY
 from tests.benchmarks.postgres import SETTINGS, postgres, process_cpu, query, server_cpu
 from tests.benchmarks.process import PATIENCE, ROOT, Entry, command, in_turns, say
 from tests.benchmarks.report import Goal, Report, Table, spread
@@ -38,7 +39,7 @@ def run(quick: bool) -> Report:
         filled = {case: databases.filled(backlog) for case, backlog in backlogs.items()}
         for _, (nodes, case) in in_turns([(nodes, case) for nodes in NODES for case in backlogs], rounds):
             with databases.copy(filled[case]) as where:
-                raw[case][str(nodes)].append(_drain(nodes, runs, **where))
+                raw[case][str(nodes)].append(_drain(nodes, runs, backlogs[case].settings["jobs"], **where))
     return Report(
         NAME,
         {"postgres": version, "server": SETTINGS, "rounds": rounds, "runs": runs, "node": NODE.fact("SETTINGS")},
@@ -56,9 +57,9 @@ def run(quick: bool) -> Report:
     )
 
 
-def _drain(nodes: int, runs: int, url: str, postmaster: int) -> dict[str, Any]:
+def _drain(nodes: int, runs: int, jobs: int, url: str, postmaster: int) -> dict[str, Any]:
     began = time.monotonic()
-    with _started(nodes, url) as processes:
+    with _started(nodes, url, min(jobs, CONCURRENCY)) as processes:  # no more slots than there are jobs
         cpu = server_cpu(postmaster)
         for process in processes:
             _tell(process, "go\n")
@@ -77,8 +78,8 @@ def _drain(nodes: int, runs: int, url: str, postmaster: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _started(nodes: int, url: str) -> Iterator[list[subprocess.Popen[str]]]:
-    line = command(NODE, "node", url=url)
+def _started(nodes: int, url: str, concurrency: int) -> Iterator[list[subprocess.Popen[str]]]:
+    line = command(NODE, "node", url=url, concurrency=concurrency)
     processes = [
         subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(nodes)
     ]
