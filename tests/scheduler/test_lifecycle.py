@@ -127,3 +127,12 @@ def test_every_error_becomes_a_text_that_every_store_can_keep(error: Exception) 
 
 def test_a_text_is_cut_between_characters() -> None:
     assert safe_text("ä" * 8192) == "ä" * 4096
+
+
+def test_a_settlement_that_carries_its_claim_shows_no_payload() -> None:
+    """It may end up in the log of anybody's backend (OPS-3)."""
+    held = claim()
+    held.payload = b"SECRET"
+    made = decide(held, Succeeded(), NOW, "node")
+    assert made.claim is held
+    assert "SECRET" not in repr(made)
