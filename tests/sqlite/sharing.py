@@ -13,6 +13,7 @@ from rota_backends.sqlite import SqliteBackend
 
 handlers = HandlerRegistry()
 journal = -1
+gate: Path | None = None
 
 
 def write(line: str) -> None:
@@ -23,6 +24,8 @@ def write(line: str) -> None:
 @handlers.register("journal")
 async def journal_run(ctx: JobContext) -> None:
     write(f"begin {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
+    while gate is not None and not gate.exists():
+        await asyncio.sleep(0.01)
     await asyncio.sleep(0.002)
     write(f"end {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
 
@@ -45,13 +48,14 @@ async def start(path: str) -> None:
 
 
 def main(verb: str, path: str, journal_path: str, *rest: str) -> None:
-    global journal
+    global journal, gate
     journal = os.open(journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if verb == "start":
         while not Path(rest[0]).exists():  # everybody at once
             pass
         asyncio.run(start(path))
     else:
+        gate = Path(rest[1]) if rest[1:] else None
         asyncio.run(work(path, float(rest[0])))
 
 
