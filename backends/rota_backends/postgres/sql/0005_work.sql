@@ -1,7 +1,8 @@
 -- Claiming and settling. One call is one exchange of a node: settle what is finished, then claim. A claim locks lanes in
 -- one statement and reads their runs in the next: in READ COMMITTED each has a snapshot of its own, so what is read was
--- committed before the lock was taken. A settlement does both in one: it reads no run but the one that its lease is on,
--- except in lanes whose runs differ.
+-- committed before the lock was taken. A settlement does both in one. It reads the run that its lease is on, which
+-- nobody else touches; and the lane's next run, which it takes only if the lane is still the row that was there when
+-- the statement began: whoever changes what waits in a lane changes the lane.
 
 -- Whether a run asks for another attempt and may have it: neither was its job removed meanwhile nor it told to stop.
 CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
@@ -16,6 +17,14 @@ CREATE TYPE exchanged AS (
     body text, body_payload bytea, outbox bigint, numbers integer[]
 );
 
+-- What a batch of settlements came to: numbers of those stored, the row of the outbox that tells of the successes and
+-- their numbers in its order; the lanes' next runs that were claimed in passing, and the row that tells of them.
+CREATE TYPE settled AS (
+    stored integer[], outbox bigint, numbers integer[],
+    c_outbox bigint, c_runs uuid[], c_definitions bigint[], c_payloads bytea[], c_causes text[], c_tokens bigint[],
+    c_dues timestamptz[], c_events text[], c_depths integer[], c_queues text[]
+);
+
 CREATE FUNCTION exchange(
     p_now timestamptz,
     s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[], s_facts integer[],
@@ -23,58 +32,109 @@ CREATE FUNCTION exchange(
     c_node text, c_hand integer, c_number bigint, c_handlers text[], c_limit integer, c_lease interval, c_queues text[],
     c_slots integer[]
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_now, clock_timestamp());
+    v_is_repeat boolean := c_node IS NOT NULL AND c_number <> 0 AND _is_repeat(c_node, c_hand, c_number);
+    v_bands integer[];
+    v_settled settled;
+    v_left integer := c_limit;
 BEGIN
     IF cardinality(s_runs) > 0 THEN
-        RETURN QUERY SELECT * FROM _settle(p_now, s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors,
-            s_reasons, s_records, s_waits, s_expired, p_keep);
+        IF NOT v_is_repeat AND c_queues IS NULL THEN
+            v_bands := _uncontested(v_at, c_handlers);
+        END IF;
+        v_settled := _settle(v_at, s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons,
+            s_records, s_waits, s_expired, p_keep, c_node, c_number, c_limit, c_lease, v_bands);
+        IF coalesce(cardinality(v_settled.stored), 0) < cardinality(s_runs) THEN
+            RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
+                NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean,
+                NULL, NULL::bytea, NULL::bigint, NULL::integer[]
+            FROM generate_subscripts(s_runs, 1) i WHERE i <> ALL (coalesce(v_settled.stored, '{}'));
+        END IF;
+        IF v_settled.outbox IS NOT NULL THEN
+            RETURN QUERY SELECT 4, NULL::integer, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
+                NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean,
+                NULL, NULL::bytea, v_settled.outbox, v_settled.numbers;
+        END IF;
+        IF v_settled.c_runs IS NOT NULL THEN  -- the node has their definitions: it had a run under them just now
+            RETURN QUERY SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, c.run_id, c.definition,
+                c.payload, c.cause, 1, c.token, v_at, NULL::timestamptz, NULL::timestamptz, c.due, c.event, c.depth,
+                c.queue, NULL, false, NULL, NULL::bytea, v_settled.c_outbox, NULL::integer[]
+            FROM unnest(v_settled.c_runs, v_settled.c_definitions, v_settled.c_payloads, v_settled.c_causes,
+                v_settled.c_tokens, v_settled.c_dues, v_settled.c_events, v_settled.c_depths, v_settled.c_queues)
+                AS c(run_id, definition, payload, cause, token, due, event, depth, queue);
+            v_left := c_limit - cardinality(v_settled.c_runs);
+        END IF;
     END IF;
     IF c_node IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_hand, c_number, c_handlers, c_limit, c_lease, c_queues, c_slots);
+        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_number, v_is_repeat, c_handlers, v_left, c_lease, c_queues,
+            c_slots);
     END IF;
 END $$;
 
+-- Bands with lanes that wait for a claim of one who has these handlers.
+CREATE FUNCTION _waiting(p_at timestamptz, p_handlers text[], p_queues text[])
+RETURNS TABLE (id integer, priority integer, queue text, is_missing boolean, oldest timestamptz) LANGUAGE sql AS $$
+    SELECT band.id, priority, queue, handler <> ALL (p_handlers), oldest.ready_at FROM band
+    CROSS JOIN LATERAL (
+        SELECT ready_at FROM lane WHERE place = band.id AND ready_at <= p_at ORDER BY ready_at LIMIT 1) oldest
+    WHERE (p_queues IS NULL OR queue = ANY (p_queues)) AND (handler = ANY (p_handlers) OR NOT EXISTS (
+        SELECT FROM node n WHERE n.seen_at + n.lease > p_at AND band.handler = ANY (n.handlers)))
+$$;
+
+-- The bands with these handlers if no lane waits for a claim, else null: a lane may keep its place only while nobody
+-- waits for it.
+CREATE FUNCTION _uncontested(p_at timestamptz, p_handlers text[]) RETURNS integer[] LANGUAGE sql AS $$
+    SELECT array_agg(band.id) FILTER (WHERE band.handler = ANY (p_handlers)) FROM band
+    HAVING NOT EXISTS (SELECT FROM arrival) AND NOT EXISTS (SELECT FROM _waiting(p_at, p_handlers, NULL))
+$$;
+
 CREATE FUNCTION _settle(
-    p_now timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[],
+    p_at timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[],
     s_facts integer[], s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[], s_expired boolean[],
-    p_keep integer
-) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
+    p_keep integer, c_node text, c_number bigint, c_limit integer, c_lease interval, c_bands integer[]
+) RETURNS settled LANGUAGE plpgsql AS $$
 DECLARE
-    v_at timestamptz := coalesce(p_now, clock_timestamp());
     v_tells boolean := _tells();
-    v_stored integer[];
     v_crowded bigint[];
     v_mixed bigint[];
     v_wordy bigint[];
-    v_outbox bigint;
-    v_numbers integer[];
+    v_settled settled;
 BEGIN
     WITH u AS (
         UPDATE lane SET
-            leased = false,
+            leased = s.seen IS NOT NULL AND lane.ctid = s.seen,
             settled_token = s.token,
             settled_by = s.node,
-            last_success_at = CASE WHEN s.state = 'succeeded' THEN v_at ELSE last_success_at END,
-            last_failure_at = CASE WHEN s.state <> 'succeeded' AND s.outcome <> 'cancelled' THEN v_at
+            last_success_at = CASE WHEN s.state = 'succeeded' THEN p_at ELSE last_success_at END,
+            last_failure_at = CASE WHEN s.state <> 'succeeded' AND s.outcome <> 'cancelled' THEN p_at
                                    ELSE last_failure_at END,
-            run_id = CASE WHEN _goes_on(s.state, removed, stop) THEN lane.run_id END,
-            retry_at = v_at + s.wait,
+            run_id = CASE WHEN lane.ctid = s.seen THEN s.c_run WHEN _goes_on(s.state, removed, stop) THEN lane.run_id END,
+            token = CASE WHEN lane.ctid = s.seen THEN lane.token + 1 ELSE lane.token END,
+            seq = CASE WHEN lane.ctid = s.seen THEN s.c_seq ELSE lane.seq END,
+            claim_number = CASE WHEN lane.ctid = s.seen THEN c_number ELSE claim_number END,
+            started_at = CASE WHEN lane.ctid = s.seen THEN p_at ELSE started_at END,
+            first_started_at = CASE WHEN lane.ctid = s.seen THEN p_at ELSE first_started_at END,
+            last_attempt_at = CASE WHEN lane.ctid = s.seen THEN p_at ELSE last_attempt_at END,
+            retry_at = p_at + s.wait,
             error = CASE WHEN _goes_on(s.state, removed, stop) THEN s.error ELSE lane.error END,
             earlier = CASE WHEN _goes_on(s.state, removed, stop) THEN coalesce(earlier, '[]') || jsonb_build_array(
-                jsonb_build_array(attempt, started_at, v_at, s.outcome, s.error, node_id, s.token)) ELSE earlier END,
+                jsonb_build_array(attempt, started_at, p_at, s.outcome, s.error, node_id, s.token)) ELSE earlier END,
             unfinished = unfinished - CASE WHEN _goes_on(s.state, removed, stop) THEN 0 ELSE 1 END,
             was_full = coalesce(kept >= p_keep, false),
             kept = CASE WHEN _goes_on(s.state, removed, stop) OR (s.state = 'dead' AND NOT removed) THEN kept
                         WHEN p_keep IS NULL THEN kept + 1
                         ELSE least(kept + 1, greatest(p_keep, kept)) END,
-            place = band,
-            ready_at = CASE WHEN NOT is_open THEN NULL
-                            WHEN _goes_on(s.state, removed, stop) THEN v_at + s.wait
-                            WHEN unfinished > 1 THEN v_at END
+            place = CASE WHEN lane.ctid = s.seen THEN 0 ELSE band END,
+            ready_at = CASE WHEN lane.ctid = s.seen THEN p_at + c_lease
+                            WHEN NOT is_open THEN NULL
+                            WHEN _goes_on(s.state, removed, stop) THEN p_at + s.wait
+                            WHEN unfinished > 1 THEN p_at END
         FROM (
             -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
             SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
                 coalesce(s.outcome, 'succeeded') AS outcome, coalesce(s.facts, 1) AS facts, s.error, s.reason,
-                s.records, s.wait, coalesce(s.expired, false) AS expired, s.number
+                s.records, s.wait, coalesce(s.expired, false) AS expired, s.number, n.*
             FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
                 s_waits, s_expired) WITH ORDINALITY
                 AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
@@ -82,12 +142,26 @@ BEGIN
                 SELECT ctid AS row, run_id, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of,
                     missed_count, depth, cause, event_id
                 FROM run WHERE run_id = s.run_id OFFSET 0) r
+            LEFT JOIN LATERAL (
+                SELECT l.ctid AS seen, l.started_at AS began, x.c_run, x.c_seq, x.c_payload, x.c_cause, x.c_due, x.c_event,
+                    x.c_depth
+                FROM lane l CROSS JOIN LATERAL (
+                    SELECT run_id AS c_run, seq AS c_seq, payload AS c_payload, cause AS c_cause, due AS c_due,
+                        event AS c_event, depth AS c_depth, queued_at
+                    FROM run WHERE lane = l.id AND start_at IS NULL AND seq > l.seq ORDER BY seq LIMIT 1) x
+                WHERE c_bands IS NOT NULL AND s.number <= c_limit AND coalesce(s.state, 'succeeded') = 'succeeded'
+                    AND coalesce(s.node, s_nodes[1]) = c_node AND l.id = r.lane AND l.band = ANY (c_bands)
+                    AND l.is_open AND NOT l.is_mixed AND NOT l.removed AND l.attempt = 1
+                    AND x.queued_at <= p_at
+            ) n ON true
             ORDER BY r.lane LIMIT cardinality(s_runs)  -- they are no more; taken for few, each lane is looked up
         ) s
         WHERE lane.id = s.lane AND leased AND lane.token = s.token AND lane.run_id = s.run_id
-            AND (NOT s.expired OR ready_at <= v_at)
-        RETURNING s.*, attempt, started_at, first_started_at, earlier, node_id, stop, stop_by, was_full, is_mixed,
-            lane.run_id IS NOT NULL AS retries,
+            AND (NOT s.expired OR ready_at <= p_at)
+        RETURNING s.*, attempt, CASE WHEN leased THEN s.began ELSE lane.started_at END AS started_at,
+            CASE WHEN leased THEN s.began ELSE lane.first_started_at END AS first_started_at, earlier, node_id, stop,
+            stop_by, was_full, is_mixed, NOT leased AND lane.run_id IS NOT NULL AS retries, leased AS carries,
+            lane.token AS c_token, lane.queue,
             (removed AND s.state IN ('retrying', 'dead')) OR (stop IS NOT NULL AND s.state = 'retrying') AS overruled
     ), d AS (
         DELETE FROM run WHERE ctid = ANY (ARRAY(SELECT u.row FROM u WHERE NOT u.retries))
@@ -95,7 +169,7 @@ BEGIN
         INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, ended_by, token, records, missed_count, attempt, state, cause, handler, event_id,
             outcome, node_id, error, reason, earlier)
-        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, v_at, u.due, u.covers_from,
+        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, p_at, u.due, u.covers_from,
             u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt,
             CASE WHEN u.overruled THEN 'cancelled' ELSE u.state END, u.cause,
             (SELECT handler FROM definition WHERE id = u.definition), u.event_id, u.outcome, u.node_id, u.error,
@@ -105,7 +179,7 @@ BEGIN
         INSERT INTO letter (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, ended_by, token, records, missed_count, attempt, state, cause, handler, event_id,
             outcome, node_id, error, reason, earlier, scope_id, depth, event, payload)
-        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, v_at, u.due, u.covers_from,
+        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, p_at, u.due, u.covers_from,
             u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt, u.state, u.cause,
             f.handler, u.event_id, u.outcome, u.node_id, u.error, u.reason, u.earlier,
             (SELECT scope_id FROM job WHERE lane = u.lane), u.depth, r.event, coalesce(r.payload, f.payload)
@@ -116,52 +190,63 @@ BEGIN
         SELECT f.bit, f.kind, array_agg(u.number::integer) AS numbers, array_agg(u.lane) AS lane,
             array_agg(u.definition) AS definition, array_agg(u.run_id) AS run_id,
             CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS due, array_agg(u.started_at) AS started_at,
-            CASE WHEN bool_or(u.retries) THEN array_agg(CASE WHEN u.retries THEN v_at + u.wait END) END AS next_at,
+            CASE WHEN bool_or(u.retries) THEN array_agg(CASE WHEN u.retries THEN p_at + u.wait END) END AS next_at,
             CASE WHEN count(u.records) > 0 THEN array_agg(u.records) END AS records, array_agg(u.attempt) AS attempt,
             array_agg(u.depth + 1) AS depth, array_agg(u.cause) AS cause,
             CASE WHEN count(u.error) > 0 THEN array_agg(u.error) END AS error
         FROM u CROSS JOIN (VALUES (1, 'JobSucceeded'), (2, 'JobFailed'), (4, 'JobDeadLettered')) f(bit, kind)
         WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
         GROUP BY f.bit, f.kind
+    ), c AS MATERIALIZED (
+        SELECT array_agg(u.lane) AS lane, array_agg(u.definition) AS definition, array_agg(u.c_run) AS run_id,
+            CASE WHEN count(u.c_due) > 0 THEN array_agg(u.c_due) END AS due, array_agg(1) AS attempt,
+            array_agg(u.c_depth + 1) AS next_depth, array_agg(u.c_depth) AS depth, array_agg(u.c_cause) AS cause,
+            array_agg(u.c_token) AS token, array_agg(u.queue) AS queue,
+            CASE WHEN count(u.c_payload) > 0 THEN array_agg(u.c_payload) END AS payload,
+            CASE WHEN count(u.c_event) > 0 THEN array_agg(u.c_event) END AS event
+        FROM u WHERE u.carries HAVING count(*) > 0
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, next_attempt_at, records, attempt, depth,
             kind, cause, error)
-        SELECT lane, definition, v_at, run_id, due, started_at, next_at, records, attempt, depth, kind, cause, error
-        FROM g ORDER BY bit
+        SELECT lane, definition, p_at, run_id, due, started_at, next_at, records, attempt, depth, kind, cause, error
+        FROM (
+            SELECT bit, lane, definition, run_id, due, started_at, next_at, records, attempt, depth, kind, cause, error
+            FROM g
+            UNION ALL
+            SELECT 8, lane, definition, run_id, due, NULL, NULL, NULL, attempt, next_depth, 'JobTriggered', cause, NULL
+            FROM c WHERE v_tells
+        ) f ORDER BY bit
         RETURNING id, kind
+    ), a AS (
+        SELECT array_agg(u.number::integer) AS stored, array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
+            AND (u.overruled OR u.state <> 'dead')) AS crowded, array_agg(u.lane) FILTER (WHERE u.is_mixed) AS mixed,
+            array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL)) AS wordy
+        FROM u
     )
-    SELECT (SELECT id FROM o WHERE kind = 'JobSucceeded'), (SELECT numbers FROM g WHERE kind = 'JobSucceeded'),
-        array_agg(u.number), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
-        AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
-        array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL))
-    INTO v_outbox, v_numbers, v_stored, v_crowded, v_mixed, v_wordy FROM u;
+    SELECT a.crowded, a.mixed, a.wordy, a.stored, (SELECT id FROM o WHERE kind = 'JobSucceeded'),
+        (SELECT numbers FROM g WHERE kind = 'JobSucceeded'), (SELECT id FROM o WHERE kind = 'JobTriggered'),
+        c.run_id, c.definition, c.payload, c.cause, c.token, c.due, c.event, c.depth, c.queue
+    INTO v_crowded, v_mixed, v_wordy, v_settled.stored, v_settled.outbox, v_settled.numbers, v_settled.c_outbox,
+        v_settled.c_runs, v_settled.c_definitions, v_settled.c_payloads, v_settled.c_causes, v_settled.c_tokens,
+        v_settled.c_dues, v_settled.c_events, v_settled.c_depths, v_settled.c_queues
+    FROM a LEFT JOIN c ON true;
     IF v_wordy IS NOT NULL THEN  -- what was said of a run is kept no longer than its history
         UPDATE lane SET error = NULL, earlier = NULL, stop = NULL, stop_by = NULL WHERE id = ANY (v_wordy);
     END IF;
     IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
-        PERFORM _refresh(id, v_at) FROM unnest(v_mixed) id;
+        PERFORM _refresh(id, p_at) FROM unnest(v_mixed) id;
     END IF;
     IF v_crowded IS NOT NULL THEN
         DELETE FROM history WHERE run_id = ANY (ARRAY(
             SELECT x.run_id FROM unnest(v_crowded) c(lane) CROSS JOIN LATERAL (
                 SELECT run_id FROM history WHERE lane = c.lane ORDER BY seq LIMIT 1) x));
     END IF;
-    IF coalesce(cardinality(v_stored), 0) < cardinality(s_runs) THEN
-        RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer,
-            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea,
-            NULL::bigint, NULL::integer[]
-        FROM generate_subscripts(s_runs, 1) i WHERE i <> ALL (coalesce(v_stored, '{}'));
-    END IF;
-    IF v_outbox IS NOT NULL THEN
-        RETURN QUERY SELECT 4, NULL::integer, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
-            NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL,
-            NULL::bytea, v_outbox, v_numbers;
-    END IF;
+    RETURN v_settled;
 END $$;
 
 CREATE FUNCTION _claim(
-    p_now timestamptz, c_node text, c_hand integer, c_number bigint, c_handlers text[], c_limit integer, c_lease interval,
-    c_queues text[], c_slots integer[]
+    p_now timestamptz, c_node text, c_number bigint, c_is_repeat boolean, c_handlers text[], c_limit integer,
+    c_lease interval, c_queues text[], c_slots integer[]
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
@@ -178,19 +263,14 @@ BEGIN
         PERFORM _drain(p_now);
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
-    IF c_number <> 0 AND _is_repeat(c_node, c_hand, c_number) THEN
+    IF c_is_repeat THEN
         RETURN QUERY SELECT * FROM _leased_claims(1, v_at, c_handlers) c
             WHERE c.node_id = c_node AND c.number = c_number;
         v_left := 0;
     END IF;
     IF v_left > 0 THEN
         FOR b IN
-            SELECT band.*, handler <> ALL (c_handlers) AS is_missing FROM band
-            CROSS JOIN LATERAL (
-                SELECT ready_at FROM lane WHERE place = band.id AND ready_at <= v_at ORDER BY ready_at LIMIT 1) oldest
-            WHERE (c_queues IS NULL OR queue = ANY (c_queues)) AND (handler = ANY (c_handlers) OR NOT EXISTS (
-                SELECT FROM node n WHERE n.seen_at + n.lease > v_at AND band.handler = ANY (n.handlers)))
-            ORDER BY priority DESC, oldest.ready_at
+            SELECT * FROM _waiting(v_at, c_handlers, c_queues) ORDER BY priority DESC, oldest
         LOOP
             v_room := least(v_left, CASE WHEN c_queues IS NOT NULL
                                          THEN v_slots[array_position(c_queues, b.queue)] END);

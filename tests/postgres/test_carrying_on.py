@@ -1,0 +1,257 @@
+"""A node that settles a run and claims is given the next run of the same lane in passing, if no lane waits; the lane
+is changed once for both. What is given is what a claim after the settlement would have been given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from rota import JobDefinition, Manual
+from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, PauseChange, Registration, RunQuery, Settlement
+from rota.ids import new_run_id
+from rota.lifecycle import dead_lettered, retried
+from rota.run import AttemptOutcome, Cause, RunState
+from rota_backends.postgres import PostgresBackend, rows
+from tests.postgres.driving import LEASE, claim, register, request, sql, success, trigger
+from tests.servers import SCHEMA, postgres_url
+
+_numbers = count(1)
+_UPDATED = "SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname = 'lane'"
+
+
+async def queued(backend: Backend, name: str, times: int = 1, **fields: Any) -> list[UUID]:
+    """Runs at the tail of a lane."""
+    runs = [new_run_id() for _ in range(times)]
+    await backend.enqueue([Enqueue(JobKey("default", name), run_id, Cause.MANUAL, 100, **fields) for run_id in runs])
+    return runs
+
+
+async def exchange(backend: Backend, ended: Sequence[Claim], limit: int = 100, **fields: Any) -> list[Claim]:
+    """Settle as succeeded, and claim."""
+    asked = ClaimRequest("node", frozenset({"ok"}), limit, LEASE, number=next(_numbers), hand=1, **fields)
+    settled, claimed = await backend.settle([success(each) for each in ended], asked)
+    assert all(settled)
+    assert claimed is not None
+    return claimed.claims
+
+
+async def updates_of_lanes(batch: Sequence[Settlement], limit: int = 100) -> int:
+    """How many times one exchange changes a row of `lane`."""
+    connection = await asyncpg.connect(postgres_url())
+    async with connection.transaction():
+        await connection.fetch(
+            f'SELECT * FROM "{SCHEMA}".exchange({", ".join(f"${number}" for number in range(1, 22))})', None,
+            *rows.settlement_columns(batch), None, *rows.claim_arguments(request("node", limit)),
+        )  # fmt: skip
+        updated: int = await connection.fetchval(_UPDATED, SCHEMA)
+    await connection.close()
+    return updated
+
+
+@asynccontextmanager
+async def held_up(
+    call: Callable[[], Awaitable[list[Claim]]],
+) -> AsyncGenerator[tuple[Any, asyncio.Future[list[Claim]]]]:
+    """A transaction of somebody else, and what the call brings that waits for it; it commits at the end."""
+    connection = await asyncpg.connect(postgres_url(), server_settings={"search_path": f'"{SCHEMA}"'})
+    answer: asyncio.Future[list[Claim]] = asyncio.get_running_loop().create_future()
+    async with connection.transaction():
+        yield connection, answer
+        task = asyncio.ensure_future(call())
+        while not await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await connection.close()
+    answer.set_result(await task)
+
+
+async def test_a_lane_is_changed_once_when_it_is_settled_and_taken_again(backend: PostgresBackend) -> None:
+    await register(backend, "a", "b")
+    await trigger(backend, "a", 2)
+    await trigger(backend, "b", 2)
+    first = (await claim(backend)).claims
+    assert await updates_of_lanes([success(each) for each in first]) == 2
+
+
+async def test_the_next_run_is_as_a_claim_would_have_it(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    (one,) = await queued(backend, "a")
+    (two,) = await queued(backend, "a", payload=b"own")
+    (three,) = await queued(backend, "a")
+    (first,) = (await claim(backend)).claims
+    (second,) = await exchange(backend, [first])
+    assert (first.run_id, second.run_id) == (one, two)
+    assert (second.token, second.attempt, second.payload) == (first.token + 1, 1, b"own")
+    assert second.started_at == second.first_started_at > first.started_at
+    assert second.lease_until == second.started_at + LEASE
+    assert (second.queue, second.node_id, second.handler_is_missing) == (first.queue, "node", False)
+    (third,) = await exchange(backend, [second])
+    assert third.run_id == three
+    assert await exchange(backend, [third]) == []
+    runs = {run.run_id: run for run in await backend.runs(RunQuery("default", "a"))}
+    assert [runs[each].started_at for each in (one, two, three)] == [each.started_at for each in (first, second, third)]
+    assert [runs[each].ended_at for each in (one, two)] == [second.started_at, third.started_at]
+
+
+async def test_facts_of_a_lane_that_goes_on_are_in_order(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    await backend.relay("node", done=(), set_aside=(), skip=(), limit=100)
+    await sql("UPDATE store SET tells_facts = true")
+    one, two = await queued(backend, "a", 2)
+    await exchange(backend, (await claim(backend)).claims)
+    facts = await backend.relay("node", done=(), set_aside=(), skip=(), limit=100)
+    assert [(each.kind.value, each.run_id) for each in facts if each.run_id is not None] == [
+        ("JobTriggered", one),
+        ("JobSucceeded", one),
+        ("JobTriggered", two),
+    ]
+
+
+async def test_a_lane_that_waits_comes_before_one_that_would_go_on(backend: PostgresBackend) -> None:
+    await register(backend, "busy", "other")
+    await trigger(backend, "busy", 2)
+    busy = (await claim(backend)).claims
+    await trigger(backend, "other")
+    assert [each.key.job_id for each in await exchange(backend, busy, limit=1)] == ["other"]
+
+
+async def test_no_more_lanes_go_on_than_the_claim_may_bring(backend: PostgresBackend) -> None:
+    names = [f"job {number}" for number in range(5)]
+    await register(backend, *names)
+    for name in names:
+        await trigger(backend, name, 2)
+    held = (await claim(backend)).claims
+    assert len(await exchange(backend, held, limit=3)) == 3
+    assert len((await claim(backend)).claims) == 2
+
+
+async def test_a_lane_that_goes_on_leaves_room_for_others(backend: PostgresBackend) -> None:
+    """What became claimable by the settlements themselves is claimed with what the others left."""
+    await register(backend, "even", "mixed")
+    await trigger(backend, "even", 2)
+    await trigger(backend, "mixed")
+    await queued(backend, "mixed", delay=timedelta(hours=1))
+    await trigger(backend, "mixed")
+    held = (await claim(backend)).claims
+    assert {each.key.job_id for each in await exchange(backend, held, limit=2)} == {"even", "mixed"}
+
+
+async def test_a_repeated_request_brings_the_same_runs_again(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 3)
+    held = (await claim(backend)).claims
+    asked, batch = request("node", 10), [success(each) for each in held]
+    (_, first), (settled, again) = await backend.settle(batch, asked), await backend.settle(batch, asked)
+    assert first is not None
+    assert again is not None
+    assert settled == [True]
+    assert [(each.run_id, each.token) for each in first.claims] == [(each.run_id, each.token) for each in again.claims]
+
+
+@pytest.mark.parametrize("how", ["retry", "death", "other node", "stop", "pause", "queues", "not served"])
+async def test_a_lane_goes_on_only_after_a_plain_success(backend: PostgresBackend, how: str) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 2)
+    (first,) = (await claim(backend)).claims
+    batch, asked = [success(first)], request("node", 10)
+    if how == "retry":
+        batch = [retried(first, "node", AttemptOutcome.FAILED, "no", timedelta(hours=1))]
+    elif how == "death":
+        batch = [dead_lettered(first, "node", AttemptOutcome.FAILED, "no", "exhausted")]
+    elif how == "other node":
+        asked = request("another", 10)
+    elif how == "stop":
+        assert await backend.cancel(first.run_id, "default", "enough", new_run_id())
+    elif how == "pause":
+        assert await backend.pause(PauseChange(first.key, "because", 1, None))
+    elif how == "queues":
+        asked = ClaimRequest("node", frozenset({"ok"}), 10, LEASE, {"other": 10}, next(_numbers), hand=1)
+    else:
+        asked = ClaimRequest("node", frozenset({"else"}), 10, LEASE, None, next(_numbers), hand=1)
+    _, claimed = await backend.settle(batch, asked)
+    assert claimed is not None
+    taken = [each for each in claimed.claims if not each.handler_is_missing]
+    assert len(taken) == (how in ("death", "other node", "stop"))
+    (lane,) = await sql("SELECT token, stop, earlier IS NULL AS is_plain, node_id FROM lane")
+    node = asked.node_id if claimed.claims else "node"
+    assert lane == (first.token + len(claimed.claims), None, how != "retry", node)
+
+
+async def test_after_a_second_attempt_the_next_run_begins_with_its_first(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    one, _ = await queued(backend, "a", 2)
+    (first,) = (await claim(backend)).claims
+    await backend.settle([retried(first, "node", AttemptOutcome.FAILED, "no", timedelta(0))])
+    (second,) = (await claim(backend)).claims
+    (other,) = await exchange(backend, [second])
+    assert (second.attempt, other.attempt, other.first_started_at) == (2, 1, other.started_at)
+    (ended,) = await backend.runs(RunQuery("default", run_id=one))
+    assert (ended.started_at, ended.attempt) == (first.started_at, 2)
+    assert [each.started_at for each in ended.attempts] == [first.started_at, second.started_at]
+    assert (await sql("SELECT attempt, earlier FROM lane"))[0] == (1, None)
+
+
+async def test_a_run_that_came_after_the_instant_of_the_settlement_does_not_start_before_it(
+    backend: PostgresBackend,
+) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 2)
+    held = (await claim(backend)).claims
+    await sql("UPDATE run SET queued_at = clock_timestamp() + interval '1 minute' WHERE seq = 2")
+    assert await updates_of_lanes([success(each) for each in held]) == 2, "settled, then claimed a little later"
+
+
+async def test_a_next_run_that_is_cancelled_meanwhile_is_not_taken(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    runs = await queued(backend, "a", 3)
+    held = (await claim(backend)).claims
+    async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
+        assert await somebody.fetchval(
+            "SELECT cancel(NULL, NULL, $1, 'default', 'not needed', $2)", runs[1], new_run_id()
+        )
+    (taken,) = await answer
+    assert taken.run_id == runs[2]
+    states = {run.run_id: run.state for run in await backend.runs(RunQuery("default", "a"))}
+    assert [states[each] for each in runs] == [RunState.SUCCEEDED, RunState.CANCELLED, RunState.RUNNING]
+
+
+async def test_a_job_that_is_paused_meanwhile_does_not_go_on(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 2)
+    held = (await claim(backend)).claims
+    async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
+        await somebody.fetch("UPDATE lane SET is_open = false")
+    assert await answer == []
+    assert (await sql("SELECT leased, ready_at FROM lane"))[0] == (False, None)
+
+
+async def test_a_run_that_is_told_to_stop_meanwhile_leaves_no_word_to_the_next(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 2)
+    (first,) = held = (await claim(backend)).claims
+    async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
+        await somebody.fetchval("SELECT cancel(NULL, NULL, $1, 'default', 'enough', $2)", first.run_id, new_run_id())
+    assert len(await answer) == 1
+    assert (await sql("SELECT stop, stop_by FROM lane"))[0] == (None, None)
+
+
+async def test_a_job_registered_anew_goes_on_under_what_each_run_was_queued_under(
+    backend: PostgresBackend,
+) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 2)
+    held = (await claim(backend)).claims
+    standing = await backend.standing(JobKey("default", "a"))
+    await backend.register([Registration(JobDefinition("a", "other", Manual()), standing.revision, new_run_id())])
+    await trigger(backend, "a")
+    (second,) = await exchange(backend, held)
+    (third,) = await exchange(backend, [second])
+    assert [each.definition.handler_name for each in (second, third)] == ["ok", "other"]
+    assert [each.handler_is_missing for each in (second, third)] == [False, True]
