@@ -24,6 +24,7 @@ from tests.postgres.driving import LEASE, claim, register, request, sql, success
 from tests.servers import SCHEMA, postgres_url
 
 _numbers = count(1)
+_NOW, _CLAIM = 0, 1
 _UPDATED = "SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname = 'lane'"
 
 
@@ -43,17 +44,17 @@ async def exchange(backend: Backend, ended: Sequence[Claim], limit: int = 100, *
     return claimed.claims
 
 
-async def updates_of_lanes(batch: Sequence[Settlement], limit: int = 100) -> int:
-    """How many times one exchange changes a row of `lane`."""
+async def seen_inside(batch: Sequence[Settlement], limit: int = 100) -> tuple[list[int], int]:
+    """What the rows of one exchange are about, and how many times it changes a row of `lane`."""
     connection = await asyncpg.connect(postgres_url())
     async with connection.transaction():
-        await connection.fetch(
+        found = await connection.fetch(
             f'SELECT * FROM "{SCHEMA}".exchange({", ".join(f"${number}" for number in range(1, 22))})', None,
             *rows.settlement_columns(batch), None, *rows.claim_arguments(request("node", limit)),
         )  # fmt: skip
         updated: int = await connection.fetchval(_UPDATED, SCHEMA)
     await connection.close()
-    return updated
+    return sorted(row["what"] for row in found), updated
 
 
 @asynccontextmanager
@@ -77,7 +78,7 @@ async def test_a_lane_is_changed_once_when_it_is_settled_and_taken_again(backend
     await trigger(backend, "a", 2)
     await trigger(backend, "b", 2)
     first = (await claim(backend)).claims
-    assert await updates_of_lanes([success(each) for each in first]) == 2
+    assert await seen_inside([success(each) for each in first]) == ([_NOW, _CLAIM, _CLAIM], 2)
 
 
 async def test_the_next_run_is_as_a_claim_would_have_it(backend: PostgresBackend) -> None:
@@ -106,7 +107,7 @@ async def test_facts_of_a_lane_that_goes_on_are_in_order(backend: PostgresBacken
     await sql("UPDATE store SET tells_facts = true")
     one, two = await queued(backend, "a", 2)
     await exchange(backend, (await claim(backend)).claims)
-    facts = await backend.relay("node", done=(), set_aside=(), skip=(), limit=100)
+    facts = await backend.relay("node", done=(), set_aside=(), skip=(), limit=100) or []
     assert [(each.kind.value, each.run_id) for each in facts if each.run_id is not None] == [
         ("JobTriggered", one),
         ("JobSucceeded", one),
@@ -120,6 +121,14 @@ async def test_a_lane_that_waits_comes_before_one_that_would_go_on(backend: Post
     busy = (await claim(backend)).claims
     await trigger(backend, "other")
     assert [each.key.job_id for each in await exchange(backend, busy, limit=1)] == ["other"]
+
+
+async def test_what_went_on_is_not_refused_where_the_rest_is_settled(backend: PostgresBackend) -> None:
+    await register(backend, "ends", "goes on")
+    await trigger(backend, "ends")
+    await trigger(backend, "goes on", 2)
+    held = (await claim(backend)).claims
+    assert await seen_inside([success(each) for each in held]) == ([_NOW, _CLAIM], 2)
 
 
 async def test_no_more_lanes_go_on_than_the_claim_may_bring(backend: PostgresBackend) -> None:
@@ -181,7 +190,7 @@ async def test_a_lane_goes_on_only_after_a_plain_success(backend: PostgresBacken
     assert len(taken) == (how in ("death", "other node", "stop"))
     (lane,) = await sql("SELECT token, stop, earlier IS NULL AS is_plain, node_id FROM lane")
     node = asked.node_id if claimed.claims else "node"
-    assert lane == (first.token + len(claimed.claims), None, how != "retry", node)
+    assert tuple(lane) == (first.token + len(claimed.claims), None, how != "retry", node)
 
 
 async def test_after_a_second_attempt_the_next_run_begins_with_its_first(backend: PostgresBackend) -> None:
@@ -195,7 +204,7 @@ async def test_after_a_second_attempt_the_next_run_begins_with_its_first(backend
     (ended,) = await backend.runs(RunQuery("default", run_id=one))
     assert (ended.started_at, ended.attempt) == (first.started_at, 2)
     assert [each.started_at for each in ended.attempts] == [first.started_at, second.started_at]
-    assert (await sql("SELECT attempt, earlier FROM lane"))[0] == (1, None)
+    assert tuple((await sql("SELECT attempt, earlier FROM lane"))[0]) == (1, None)
 
 
 async def test_a_run_that_came_after_the_instant_of_the_settlement_does_not_start_before_it(
@@ -205,7 +214,8 @@ async def test_a_run_that_came_after_the_instant_of_the_settlement_does_not_star
     await trigger(backend, "a", 2)
     held = (await claim(backend)).claims
     await sql("UPDATE run SET queued_at = clock_timestamp() + interval '1 minute' WHERE seq = 2")
-    assert await updates_of_lanes([success(each) for each in held]) == 2, "settled, then claimed a little later"
+    _, updated = await seen_inside([success(each) for each in held])
+    assert updated == 2, "settled, then claimed a little later"
 
 
 async def test_a_next_run_that_is_cancelled_meanwhile_is_not_taken(backend: PostgresBackend) -> None:
@@ -229,7 +239,7 @@ async def test_a_job_that_is_paused_meanwhile_does_not_go_on(backend: PostgresBa
     async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
         await somebody.fetch("UPDATE lane SET is_open = false")
     assert await answer == []
-    assert (await sql("SELECT leased, ready_at FROM lane"))[0] == (False, None)
+    assert tuple((await sql("SELECT leased, ready_at FROM lane"))[0]) == (False, None)
 
 
 async def test_a_run_that_is_told_to_stop_meanwhile_leaves_no_word_to_the_next(backend: PostgresBackend) -> None:
@@ -239,19 +249,19 @@ async def test_a_run_that_is_told_to_stop_meanwhile_leaves_no_word_to_the_next(b
     async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
         await somebody.fetchval("SELECT cancel(NULL, NULL, $1, 'default', 'enough', $2)", first.run_id, new_run_id())
     assert len(await answer) == 1
-    assert (await sql("SELECT stop, stop_by FROM lane"))[0] == (None, None)
+    assert tuple((await sql("SELECT stop, stop_by FROM lane"))[0]) == (None, None)
 
 
-async def test_a_job_registered_anew_goes_on_under_what_each_run_was_queued_under(
-    backend: PostgresBackend,
-) -> None:
-    await register(backend, "a")
+async def test_a_job_registered_anew_goes_on_under_what_each_run_was_queued_under(backend: PostgresBackend) -> None:
+    await register(backend, "a", "goes on beside it")
     await trigger(backend, "a", 2)
+    await trigger(backend, "goes on beside it", 3)
     held = (await claim(backend)).claims
     standing = await backend.standing(JobKey("default", "a"))
     await backend.register([Registration(JobDefinition("a", "other", Manual()), standing.revision, new_run_id())])
     await trigger(backend, "a")
-    (second,) = await exchange(backend, held)
-    (third,) = await exchange(backend, [second])
-    assert [each.definition.handler_name for each in (second, third)] == ["ok", "other"]
-    assert [each.handler_is_missing for each in (second, third)] == [False, True]
+    second = await exchange(backend, held)
+    third = await exchange(backend, second)
+    named = [{each.key.job_id: each for each in claims}["a"] for claims in (second, third)]
+    assert [each.definition.handler_name for each in named] == ["ok", "other"]
+    assert [each.handler_is_missing for each in named] == [False, True]

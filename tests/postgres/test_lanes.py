@@ -112,7 +112,8 @@ async def test_no_error_of_an_ended_run_stays_in_its_lane(backend: PostgresBacke
     await register(backend, "a")
     await trigger(backend, "a")
     (first,) = (await claim(backend)).claims
-    assert await backend.settle([retried(first, "node", AttemptOutcome.FAILED, "card 4111", timedelta(0))])
+    settled, _ = await backend.settle([retried(first, "node", AttemptOutcome.FAILED, "card 4111", timedelta(0))])
+    assert settled == [True]
     if is_cancelled:
         assert await backend.cancel(first.run_id, "default", "not needed", new_run_id())
     else:

@@ -17,12 +17,15 @@ CREATE TYPE exchanged AS (
     body text, body_payload bytea, outbox bigint, numbers integer[]
 );
 
--- What a batch of settlements came to: numbers of those stored, the row of the outbox that tells of the successes and
--- their numbers in its order; the lanes' next runs that were claimed in passing, and the row that tells of them.
-CREATE TYPE settled AS (
-    stored integer[], outbox bigint, numbers integer[],
-    c_outbox bigint, c_runs uuid[], c_definitions bigint[], c_payloads bytea[], c_causes text[], c_tokens bigint[],
-    c_dues timestamptz[], c_events text[], c_depths integer[], c_queues text[]
+-- What a batch of settlements came to: numbers of those that were stored, the row of the outbox that tells of successes,
+-- and their numbers in its order.
+CREATE TYPE settled AS (stored integer[], outbox bigint, numbers integer[]);
+
+-- What came of lanes that carried on: their settlements as above, then the runs that were claimed and the row of the
+-- outbox that tells of them.
+CREATE TYPE carried AS (
+    numbers integer[], outbox bigint, runs uuid[], definitions bigint[], payloads bytea[], causes text[],
+    tokens bigint[], dues timestamptz[], events text[], depths integer[], queues text[], started bigint
 );
 
 CREATE FUNCTION exchange(
@@ -35,37 +38,35 @@ CREATE FUNCTION exchange(
 DECLARE
     v_at timestamptz := coalesce(p_now, clock_timestamp());
     v_is_repeat boolean := c_node IS NOT NULL AND c_number <> 0 AND _is_repeat(c_node, c_hand, c_number);
-    v_bands integer[];
-    v_settled settled;
     v_left integer := c_limit;
+    v_carried carried;
+    v_settled settled;
 BEGIN
-    IF cardinality(s_runs) > 0 THEN
-        IF NOT v_is_repeat AND c_queues IS NULL THEN
-            v_bands := _uncontested(v_at, c_handlers);
-        END IF;
-        v_settled := _settle(v_at, s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons,
-            s_records, s_waits, s_expired, p_keep, c_node, c_number, c_limit, c_lease, v_bands);
-        IF coalesce(cardinality(v_settled.stored), 0) < cardinality(s_runs) THEN
-            RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
-                NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean,
-                NULL, NULL::bytea, NULL::bigint, NULL::integer[]
-            FROM generate_subscripts(s_runs, 1) i WHERE i <> ALL (coalesce(v_settled.stored, '{}'));
-        END IF;
-        IF v_settled.outbox IS NOT NULL THEN
-            RETURN QUERY SELECT 4, NULL::integer, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
-                NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean,
-                NULL, NULL::bytea, v_settled.outbox, v_settled.numbers;
-        END IF;
-        IF v_settled.c_runs IS NOT NULL THEN  -- the node has their definitions: it had a run under them just now
-            RETURN QUERY SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, c.run_id, c.definition,
-                c.payload, c.cause, 1, c.token, v_at, NULL::timestamptz, NULL::timestamptz, c.due, c.event, c.depth,
-                c.queue, NULL, false, NULL, NULL::bytea, v_settled.c_outbox, NULL::integer[]
-            FROM unnest(v_settled.c_runs, v_settled.c_definitions, v_settled.c_payloads, v_settled.c_causes,
-                v_settled.c_tokens, v_settled.c_dues, v_settled.c_events, v_settled.c_depths, v_settled.c_queues)
-                AS c(run_id, definition, payload, cause, token, due, event, depth, queue);
-            v_left := c_limit - cardinality(v_settled.c_runs);
-        END IF;
+    IF cardinality(s_runs) > 0 AND NOT v_is_repeat AND c_queues IS NULL AND _may_carry_on(v_at, s_runs, c_handlers) THEN
+        v_carried := _carry_on(v_at, s_runs, s_tokens, s_nodes, s_facts, s_records, p_keep, c_node, c_number,
+            c_handlers, c_limit, c_lease);
+        v_left := c_limit - coalesce(cardinality(v_carried.runs), 0);
+        RETURN QUERY SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, c.run_id, c.definition, c.payload,
+            c.cause, 1, c.token, v_at, NULL::timestamptz, NULL::timestamptz, c.due, c.event, c.depth, c.queue, NULL,
+            false, NULL, NULL::bytea, v_carried.started, NULL::integer[]
+        FROM unnest(v_carried.runs, v_carried.definitions, v_carried.payloads, v_carried.causes, v_carried.tokens,
+            v_carried.dues, v_carried.events, v_carried.depths, v_carried.queues)
+            AS c(run_id, definition, payload, cause, token, due, event, depth, queue);
     END IF;
+    IF coalesce(cardinality(v_carried.numbers), 0) < cardinality(s_runs) THEN
+        v_settled := _settle(v_at, s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons,
+            s_records, s_waits, s_expired, p_keep);
+        RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer,
+            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea,
+            NULL::bigint, NULL::integer[]
+        FROM generate_subscripts(s_runs, 1) i
+        WHERE i <> ALL (coalesce(v_settled.stored, '{}')) AND i <> ALL (coalesce(v_carried.numbers, '{}'));
+    END IF;
+    RETURN QUERY SELECT 4, NULL::integer, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
+        NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL,
+        NULL::bytea, t.outbox, t.numbers
+    FROM (VALUES (v_carried.outbox, v_carried.numbers), (v_settled.outbox, v_settled.numbers)) t(outbox, numbers)
+    WHERE t.outbox IS NOT NULL;
     IF c_node IS NOT NULL THEN
         RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_number, v_is_repeat, c_handlers, v_left, c_lease, c_queues,
             c_slots);
@@ -74,7 +75,8 @@ END $$;
 
 -- Bands with lanes that wait for a claim of one who has these handlers.
 CREATE FUNCTION _waiting(p_at timestamptz, p_handlers text[], p_queues text[])
-RETURNS TABLE (id integer, priority integer, queue text, is_missing boolean, oldest timestamptz) LANGUAGE sql AS $$
+RETURNS TABLE (id integer, priority integer, queue text, is_missing boolean, oldest timestamptz) LANGUAGE sql STABLE
+AS $$
     SELECT band.id, priority, queue, handler <> ALL (p_handlers), oldest.ready_at FROM band
     CROSS JOIN LATERAL (
         SELECT ready_at FROM lane WHERE place = band.id AND ready_at <= p_at ORDER BY ready_at LIMIT 1) oldest
@@ -82,17 +84,111 @@ RETURNS TABLE (id integer, priority integer, queue text, is_missing boolean, old
         SELECT FROM node n WHERE n.seen_at + n.lease > p_at AND band.handler = ANY (n.handlers)))
 $$;
 
--- The bands with these handlers if no lane waits for a claim, else null: a lane may keep its place only while nobody
--- waits for it.
-CREATE FUNCTION _uncontested(p_at timestamptz, p_handlers text[]) RETURNS integer[] LANGUAGE sql AS $$
-    SELECT array_agg(band.id) FILTER (WHERE band.handler = ANY (p_handlers)) FROM band
-    HAVING NOT EXISTS (SELECT FROM arrival) AND NOT EXISTS (SELECT FROM _waiting(p_at, p_handlers, NULL))
-$$;
+-- Whether a lane may go on at once with its next run: only while no lane waits for a claim. And whether one could.
+CREATE FUNCTION _may_carry_on(p_at timestamptz, s_runs uuid[], p_handlers text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM _waiting(p_at, p_handlers, NULL)) AND EXISTS (
+        SELECT FROM unnest(s_runs) s(run_id) CROSS JOIN LATERAL (SELECT lane FROM run WHERE run_id = s.run_id OFFSET 0) r
+        CROSS JOIN LATERAL (SELECT FROM lane WHERE id = r.lane AND unfinished > 1 AND NOT is_mixed OFFSET 0) l);
+END $$;
+
+-- Settle successes of first attempts and lease the next run of the same lane: one change of the lane instead of two. A
+-- lane that is no longer the row that was read is left out; the settlement and the claim after this see to it.
+CREATE FUNCTION _carry_on(
+    p_at timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_facts integer[], s_records bigint[],
+    p_keep integer, c_node text, c_number bigint, c_handlers text[], c_limit integer, c_lease interval
+) RETURNS carried LANGUAGE plpgsql AS $$
+DECLARE
+    v_tells boolean := _tells();
+    v_bands integer[] := ARRAY(SELECT id FROM band WHERE handler = ANY (c_handlers));
+    v_crowded bigint[];
+    v_carried carried;
+BEGIN
+    WITH u AS (
+        UPDATE lane SET
+            settled_token = s.token, settled_by = c_node, last_success_at = p_at, unfinished = unfinished - 1,
+            was_full = coalesce(kept >= p_keep, false),
+            kept = CASE WHEN p_keep IS NULL THEN kept + 1 ELSE least(kept + 1, greatest(p_keep, kept)) END,
+            token = s.token + 1, ready_at = p_at + c_lease, run_id = s.c_run, seq = s.c_seq, claim_number = c_number,
+            started_at = p_at, first_started_at = p_at, last_attempt_at = p_at
+        FROM (
+            SELECT s.*, r.*, l.*, n.*
+            FROM unnest(s_runs, s_tokens, s_nodes, s_facts, s_records) WITH ORDINALITY
+                AS s(run_id, token, node, facts, records, number)
+            CROSS JOIN LATERAL (
+                SELECT ctid AS row, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of,
+                    missed_count, depth, cause, event_id
+                FROM run WHERE run_id = s.run_id OFFSET 0) r
+            CROSS JOIN LATERAL (
+                SELECT ctid AS seen, xmin AS version, started_at AS began FROM lane
+                WHERE id = r.lane AND leased AND token = s.token AND run_id = s.run_id AND attempt = 1 AND is_open
+                    AND NOT is_mixed AND NOT removed AND stop IS NULL AND band = ANY (v_bands) OFFSET 0) l
+            CROSS JOIN LATERAL (
+                SELECT run_id AS c_run, seq AS c_seq, queued_at AS c_queued_at, payload AS c_payload,
+                    cause AS c_cause, due AS c_due, event AS c_event, depth AS c_depth
+                FROM run WHERE lane = r.lane AND start_at IS NULL AND seq > r.seq ORDER BY seq LIMIT 1) n
+            WHERE s.number <= c_limit AND coalesce(s.facts, 1) = 1 AND coalesce(s.node, s_nodes[1]) = c_node
+                AND n.c_queued_at <= p_at
+            ORDER BY r.lane LIMIT cardinality(s_runs)
+        ) s
+        WHERE lane.ctid = s.seen AND lane.xmin = s.version  -- after a wait not every server looks at a place again
+        RETURNING s.*, lane.token AS c_token, lane.queue, was_full
+    ), d AS (
+        DELETE FROM run WHERE ctid = ANY (ARRAY(SELECT u.row FROM u))
+    ), h AS (
+        INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
+            covers_to, replay_of, token, records, missed_count, attempt, state, cause, handler, event_id, outcome,
+            node_id)
+        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.began, u.began, p_at, u.due, u.covers_from, u.covers_to,
+            u.replay_of, u.token, u.records, u.missed_count, 1, 'succeeded', u.cause,
+            (SELECT handler FROM definition WHERE id = u.definition), u.event_id, 'succeeded', c_node
+        FROM u
+    ), a AS MATERIALIZED (
+        SELECT array_agg(u.number::integer) AS numbers, array_agg(u.lane) AS lane,
+            array_agg(u.definition) AS definition, array_agg(1) AS attempt,
+            array_agg(u.run_id) AS run_id, array_agg(u.began) AS began, array_agg(u.depth + 1) AS depth,
+            array_agg(u.cause) AS cause, CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS due,
+            CASE WHEN count(u.records) > 0 THEN array_agg(u.records) END AS records,
+            array_agg(u.c_run) AS c_run, array_agg(u.c_depth) AS c_depth, array_agg(u.c_depth + 1) AS c_next_depth,
+            array_agg(u.c_cause) AS c_cause, CASE WHEN count(u.c_due) > 0 THEN array_agg(u.c_due) END AS c_due,
+            CASE WHEN count(u.c_payload) > 0 THEN array_agg(u.c_payload) END AS c_payload,
+            CASE WHEN count(u.c_event) > 0 THEN array_agg(u.c_event) END AS c_event,
+            array_agg(u.c_token) AS c_token, array_agg(u.queue) AS queue,
+            array_agg(u.lane) FILTER (WHERE u.was_full) AS crowded
+        FROM u HAVING count(*) > 0
+    ), o AS (
+        INSERT INTO outbox (lane, definition, at, run_id, due, started_at, records, attempt, depth, kind, cause)
+        SELECT a.lane, a.definition, p_at, f.*
+        FROM a CROSS JOIN LATERAL (
+            VALUES (a.run_id, a.due, a.began, a.records, a.attempt, a.depth, 'JobSucceeded', a.cause),
+                (a.c_run, a.c_due, NULL, NULL, a.attempt, a.c_next_depth, 'JobTriggered', a.c_cause)) f
+        WHERE v_tells
+        RETURNING id, kind
+    )
+    SELECT a.crowded, a.numbers, (SELECT id FROM o WHERE kind = 'JobSucceeded'), a.c_run, a.definition, a.c_payload,
+        a.c_cause, a.c_token, a.c_due, a.c_event, a.c_depth, a.queue, (SELECT id FROM o WHERE kind = 'JobTriggered')
+    INTO v_crowded, v_carried.numbers, v_carried.outbox, v_carried.runs, v_carried.definitions, v_carried.payloads,
+        v_carried.causes, v_carried.tokens, v_carried.dues, v_carried.events, v_carried.depths, v_carried.queues,
+        v_carried.started
+    FROM a;
+    PERFORM _forget_oldest(v_crowded);
+    RETURN v_carried;
+END $$;
+
+-- The oldest finished run of each of these lanes.
+CREATE FUNCTION _forget_oldest(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_lanes IS NOT NULL THEN
+        DELETE FROM history WHERE run_id = ANY (ARRAY(
+            SELECT x.run_id FROM unnest(p_lanes) c(lane) CROSS JOIN LATERAL (
+                SELECT run_id FROM history WHERE lane = c.lane ORDER BY seq LIMIT 1) x));
+    END IF;
+END $$;
 
 CREATE FUNCTION _settle(
     p_at timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[],
     s_facts integer[], s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[], s_expired boolean[],
-    p_keep integer, c_node text, c_number bigint, c_limit integer, c_lease interval, c_bands integer[]
+    p_keep integer
 ) RETURNS settled LANGUAGE plpgsql AS $$
 DECLARE
     v_tells boolean := _tells();
@@ -103,19 +199,13 @@ DECLARE
 BEGIN
     WITH u AS (
         UPDATE lane SET
-            leased = s.seen IS NOT NULL AND lane.ctid = s.seen,
+            leased = false,
             settled_token = s.token,
             settled_by = s.node,
             last_success_at = CASE WHEN s.state = 'succeeded' THEN p_at ELSE last_success_at END,
             last_failure_at = CASE WHEN s.state <> 'succeeded' AND s.outcome <> 'cancelled' THEN p_at
                                    ELSE last_failure_at END,
-            run_id = CASE WHEN lane.ctid = s.seen THEN s.c_run WHEN _goes_on(s.state, removed, stop) THEN lane.run_id END,
-            token = CASE WHEN lane.ctid = s.seen THEN lane.token + 1 ELSE lane.token END,
-            seq = CASE WHEN lane.ctid = s.seen THEN s.c_seq ELSE lane.seq END,
-            claim_number = CASE WHEN lane.ctid = s.seen THEN c_number ELSE claim_number END,
-            started_at = CASE WHEN lane.ctid = s.seen THEN p_at ELSE started_at END,
-            first_started_at = CASE WHEN lane.ctid = s.seen THEN p_at ELSE first_started_at END,
-            last_attempt_at = CASE WHEN lane.ctid = s.seen THEN p_at ELSE last_attempt_at END,
+            run_id = CASE WHEN _goes_on(s.state, removed, stop) THEN lane.run_id END,
             retry_at = p_at + s.wait,
             error = CASE WHEN _goes_on(s.state, removed, stop) THEN s.error ELSE lane.error END,
             earlier = CASE WHEN _goes_on(s.state, removed, stop) THEN coalesce(earlier, '[]') || jsonb_build_array(
@@ -125,16 +215,15 @@ BEGIN
             kept = CASE WHEN _goes_on(s.state, removed, stop) OR (s.state = 'dead' AND NOT removed) THEN kept
                         WHEN p_keep IS NULL THEN kept + 1
                         ELSE least(kept + 1, greatest(p_keep, kept)) END,
-            place = CASE WHEN lane.ctid = s.seen THEN 0 ELSE band END,
-            ready_at = CASE WHEN lane.ctid = s.seen THEN p_at + c_lease
-                            WHEN NOT is_open THEN NULL
+            place = band,
+            ready_at = CASE WHEN NOT is_open THEN NULL
                             WHEN _goes_on(s.state, removed, stop) THEN p_at + s.wait
                             WHEN unfinished > 1 THEN p_at END
         FROM (
             -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
             SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
                 coalesce(s.outcome, 'succeeded') AS outcome, coalesce(s.facts, 1) AS facts, s.error, s.reason,
-                s.records, s.wait, coalesce(s.expired, false) AS expired, s.number, n.*
+                s.records, s.wait, coalesce(s.expired, false) AS expired, s.number
             FROM unnest(s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records,
                 s_waits, s_expired) WITH ORDINALITY
                 AS s(run_id, token, node, state, outcome, facts, error, reason, records, wait, expired, number)
@@ -142,26 +231,12 @@ BEGIN
                 SELECT ctid AS row, run_id, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of,
                     missed_count, depth, cause, event_id
                 FROM run WHERE run_id = s.run_id OFFSET 0) r
-            LEFT JOIN LATERAL (
-                SELECT l.ctid AS seen, l.started_at AS began, x.c_run, x.c_seq, x.c_payload, x.c_cause, x.c_due, x.c_event,
-                    x.c_depth
-                FROM lane l CROSS JOIN LATERAL (
-                    SELECT run_id AS c_run, seq AS c_seq, payload AS c_payload, cause AS c_cause, due AS c_due,
-                        event AS c_event, depth AS c_depth, queued_at
-                    FROM run WHERE lane = l.id AND start_at IS NULL AND seq > l.seq ORDER BY seq LIMIT 1) x
-                WHERE c_bands IS NOT NULL AND s.number <= c_limit AND coalesce(s.state, 'succeeded') = 'succeeded'
-                    AND coalesce(s.node, s_nodes[1]) = c_node AND l.id = r.lane AND l.band = ANY (c_bands)
-                    AND l.is_open AND NOT l.is_mixed AND NOT l.removed AND l.attempt = 1
-                    AND x.queued_at <= p_at
-            ) n ON true
             ORDER BY r.lane LIMIT cardinality(s_runs)  -- they are no more; taken for few, each lane is looked up
         ) s
         WHERE lane.id = s.lane AND leased AND lane.token = s.token AND lane.run_id = s.run_id
             AND (NOT s.expired OR ready_at <= p_at)
-        RETURNING s.*, attempt, CASE WHEN leased THEN s.began ELSE lane.started_at END AS started_at,
-            CASE WHEN leased THEN s.began ELSE lane.first_started_at END AS first_started_at, earlier, node_id, stop,
-            stop_by, was_full, is_mixed, NOT leased AND lane.run_id IS NOT NULL AS retries, leased AS carries,
-            lane.token AS c_token, lane.queue,
+        RETURNING s.*, attempt, started_at, first_started_at, earlier, node_id, stop, stop_by, was_full, is_mixed,
+            lane.run_id IS NOT NULL AS retries,
             (removed AND s.state IN ('retrying', 'dead')) OR (stop IS NOT NULL AND s.state = 'retrying') AS overruled
     ), d AS (
         DELETE FROM run WHERE ctid = ANY (ARRAY(SELECT u.row FROM u WHERE NOT u.retries))
@@ -197,50 +272,25 @@ BEGIN
         FROM u CROSS JOIN (VALUES (1, 'JobSucceeded'), (2, 'JobFailed'), (4, 'JobDeadLettered')) f(bit, kind)
         WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
         GROUP BY f.bit, f.kind
-    ), c AS MATERIALIZED (
-        SELECT array_agg(u.lane) AS lane, array_agg(u.definition) AS definition, array_agg(u.c_run) AS run_id,
-            CASE WHEN count(u.c_due) > 0 THEN array_agg(u.c_due) END AS due, array_agg(1) AS attempt,
-            array_agg(u.c_depth + 1) AS next_depth, array_agg(u.c_depth) AS depth, array_agg(u.c_cause) AS cause,
-            array_agg(u.c_token) AS token, array_agg(u.queue) AS queue,
-            CASE WHEN count(u.c_payload) > 0 THEN array_agg(u.c_payload) END AS payload,
-            CASE WHEN count(u.c_event) > 0 THEN array_agg(u.c_event) END AS event
-        FROM u WHERE u.carries HAVING count(*) > 0
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, next_attempt_at, records, attempt, depth,
             kind, cause, error)
         SELECT lane, definition, p_at, run_id, due, started_at, next_at, records, attempt, depth, kind, cause, error
-        FROM (
-            SELECT bit, lane, definition, run_id, due, started_at, next_at, records, attempt, depth, kind, cause, error
-            FROM g
-            UNION ALL
-            SELECT 8, lane, definition, run_id, due, NULL, NULL, NULL, attempt, next_depth, 'JobTriggered', cause, NULL
-            FROM c WHERE v_tells
-        ) f ORDER BY bit
+        FROM g ORDER BY bit
         RETURNING id, kind
-    ), a AS (
-        SELECT array_agg(u.number::integer) AS stored, array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
-            AND (u.overruled OR u.state <> 'dead')) AS crowded, array_agg(u.lane) FILTER (WHERE u.is_mixed) AS mixed,
-            array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL)) AS wordy
-        FROM u
     )
-    SELECT a.crowded, a.mixed, a.wordy, a.stored, (SELECT id FROM o WHERE kind = 'JobSucceeded'),
-        (SELECT numbers FROM g WHERE kind = 'JobSucceeded'), (SELECT id FROM o WHERE kind = 'JobTriggered'),
-        c.run_id, c.definition, c.payload, c.cause, c.token, c.due, c.event, c.depth, c.queue
-    INTO v_crowded, v_mixed, v_wordy, v_settled.stored, v_settled.outbox, v_settled.numbers, v_settled.c_outbox,
-        v_settled.c_runs, v_settled.c_definitions, v_settled.c_payloads, v_settled.c_causes, v_settled.c_tokens,
-        v_settled.c_dues, v_settled.c_events, v_settled.c_depths, v_settled.c_queues
-    FROM a LEFT JOIN c ON true;
+    SELECT (SELECT id FROM o WHERE kind = 'JobSucceeded'), (SELECT numbers FROM g WHERE kind = 'JobSucceeded'),
+        array_agg(u.number::integer), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
+        AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
+        array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL))
+    INTO v_settled.outbox, v_settled.numbers, v_settled.stored, v_crowded, v_mixed, v_wordy FROM u;
     IF v_wordy IS NOT NULL THEN  -- what was said of a run is kept no longer than its history
         UPDATE lane SET error = NULL, earlier = NULL, stop = NULL, stop_by = NULL WHERE id = ANY (v_wordy);
     END IF;
     IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
         PERFORM _refresh(id, p_at) FROM unnest(v_mixed) id;
     END IF;
-    IF v_crowded IS NOT NULL THEN
-        DELETE FROM history WHERE run_id = ANY (ARRAY(
-            SELECT x.run_id FROM unnest(v_crowded) c(lane) CROSS JOIN LATERAL (
-                SELECT run_id FROM history WHERE lane = c.lane ORDER BY seq LIMIT 1) x));
-    END IF;
+    PERFORM _forget_oldest(v_crowded);
     RETURN v_settled;
 END $$;
 
