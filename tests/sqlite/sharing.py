@@ -21,10 +21,14 @@ def write(line: str) -> None:
     os.write(journal, f"{line}\n".encode())
 
 
+def is_open() -> bool:
+    return gate is None or gate.exists()
+
+
 @handlers.register("journal")
 async def journal_run(ctx: JobContext) -> None:
     write(f"begin {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
-    while gate is not None and not gate.exists():
+    while not is_open():  # noqa: ASYNC110  another process opens it
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.002)
     write(f"end {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
