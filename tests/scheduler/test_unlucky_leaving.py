@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
-from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler
-from rota.backend.types import Claimed, ClaimRequest
+from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler, VirtualClock
+from rota.backend.types import Claimed, ClaimRequest, LeaseRef
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, registry, until
 
@@ -65,6 +66,26 @@ async def test_nothing_goes_on_when_leaving_itself_is_cancelled() -> None:
         async with asyncio.timeout(0.3):
             await live()
     await until(lambda: asyncio.all_tasks() == before)
+
+
+class _SlowToPart(InProcessBackend):
+    """Takes a while to hear that a node leaves, and a while to close: like any store behind a network."""
+
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        await asyncio.sleep(0.05)
+        await super().hand_back(leases, leaving=leaving)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0.05)
+        await super().close()
+
+
+async def test_a_virtual_clock_waits_for_the_last_word_of_a_leaving_node() -> None:
+    clock = VirtualClock()
+    scheduler = await Scheduler(_SlowToPart(clock=clock), HandlerRegistry()).__aenter__()
+    leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
+    await clock.advance(timedelta(seconds=3))
+    assert leaving.done(), "it needed no time, and time has passed"
 
 
 class _SlowClaims(InProcessBackend):

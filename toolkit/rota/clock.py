@@ -11,7 +11,8 @@ import asyncio
 import heapq
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
@@ -97,6 +98,19 @@ current_activity: ContextVar[Activity | None] = ContextVar("rota_activity", defa
 def watch(clock: Clock, label: Callable[[], str]) -> Activity:
     """An activity the clock waits for, if it is a virtual one."""
     return Activity(clock if isinstance(clock, VirtualClock) else None, label)
+
+
+@contextmanager
+def at_work(clock: Clock, label: str) -> Generator[None]:
+    """A virtual clock waits for what is done inside, or for what that waits for on the clock."""
+    activity = watch(clock, lambda: label)
+    before = current_activity.set(activity)
+    activity.begin()
+    try:
+        yield
+    finally:
+        activity.end()
+        current_activity.reset(before)
 
 
 class Phase(IntEnum):

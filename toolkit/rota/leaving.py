@@ -7,7 +7,7 @@ import logging
 from datetime import timedelta
 
 from rota.calls import STORE_ERRORS
-from rota.clock import VirtualClock, current_activity, watch
+from rota.clock import VirtualClock, at_work
 from rota.held import Held
 from rota.names import MAX_DURATION
 from rota.node import Node
@@ -21,10 +21,7 @@ _STILL = 0.3  # real seconds without anybody moving a virtual clock: nobody will
 async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Event) -> None:
     """Let the node go; `hurry` ends a wait sooner, each time it is set."""
     node.is_leaving = True
-    activity = watch(node.clock, lambda: "a node that leaves")
-    before = current_activity.set(activity)  # a virtual clock waits for what follows a timeout
-    activity.begin()
-    try:
+    with at_work(node.clock, "a node that leaves"):  # a virtual clock waits for what follows a timeout
         await _while_claiming(node)
         await node.hand_back_unstarted()
         await _until_empty(node, MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
@@ -36,9 +33,6 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
         await node.loop.stop()
         await _flush(node)
         await node.hand_back_unstarted()  # the answer to a claim came late
-    finally:
-        activity.end()
-        current_activity.reset(before)
 
 
 async def _while_claiming(node: Node) -> None:

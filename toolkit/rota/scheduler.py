@@ -32,6 +32,7 @@ from rota.backend.types import (
 from rota.calls import STORE_ERRORS, Calls
 from rota.capability import Capability, Precision
 from rota.checkup import check_up
+from rota.clock import at_work
 from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
 from rota.errors import (
     JobNotFound,
@@ -174,20 +175,23 @@ class Scheduler:
             return
         try:
             await self._leave(parts)
+        finally:  # also when leaving itself is cancelled: nothing may go on behind a closed scheduler
+            # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.
+            with at_work(self._backend.clock, "a node that says good-bye"):
+                await self._close(parts)
+
+    async def _leave(self, parts: Parts) -> None:
+        if parts.works:
+            await leave(parts.node, self._options.drain_timeout, self._hurry)
+        if parts.relays:
+            await parts.relay.loop.finish(_LAST_WORDS)
+
+    async def _close(self, parts: Parts) -> None:
+        try:
+            await self._stop(parts)
         finally:
             self._forget_signals()
             await self._backend.close()
-
-    async def _leave(self, parts: Parts) -> None:
-        try:
-            if parts.works:
-                await leave(parts.node, self._options.drain_timeout, self._hurry)
-            if parts.relays:
-                await parts.relay.loop.finish(_LAST_WORDS)
-        finally:
-            await self._stop(
-                parts
-            )  # also when leaving itself is cancelled: nothing may go on behind a closed scheduler
 
     async def _stop(self, parts: Parts) -> None:
         await self._halt(parts)
