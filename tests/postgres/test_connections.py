@@ -13,6 +13,9 @@ import pytest
 from rota.backend import JobKey
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota_backends.postgres import PostgresBackend
+from rota_backends.postgres.connections import Connection, Connections
+from rota_backends.postgres.statements import Statements
+from rota_backends.postgres.wakeups import Announcer
 from tests.postgres.driving import claim, register, sql, trigger
 from tests.servers import SCHEMA, postgres_url
 
@@ -68,6 +71,57 @@ async def test_a_cancelled_statement_ends_on_the_server_too(
     await patient.close()
     assert await _count("FROM run") == 0
     assert not caplog.records, "and nobody hears of it"
+
+
+async def test_a_call_cut_off_by_the_end_leaves_nothing_behind(backend: PostgresBackend) -> None:
+    connections = backend._connections
+    calling = asyncio.create_task(connections.fetch("SELECT pg_sleep(60)"))
+    await _eventually(lambda: _count(f"{_OTHERS} AND wait_event = 'PgSleep'"), 1)
+    await connections.close()
+    with pytest.raises(OutcomeUnknown):
+        await calling
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_call_that_connects_while_all_is_closed_does_not_go_on(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = backend._connections
+    await connections.close()
+    connections.open()
+    connect, connected, closed = connections.connect, asyncio.Event(), asyncio.Event()
+
+    async def connect_slowly() -> Connection:
+        connection = await connect()
+        connected.set()
+        await closed.wait()
+        return connection
+
+    monkeypatch.setattr(connections, "connect", connect_slowly)
+    calling = asyncio.create_task(connections.fetch("SELECT pg_sleep(60)"))
+    await connected.wait()
+    await connections.close()
+    closed.set()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await calling
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_an_announcement_that_is_being_sent_ends_with_its_announcer(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = Connections(postgres_url(), size=1, timeout=timedelta(seconds=4), pooler=False)
+    sending = asyncio.Event()
+
+    async def send(*args: object) -> None:
+        sending.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(connections, "fetch", send)
+    announcer = Announcer(connections, Statements(SCHEMA))
+    while announcer.tag() is not None:
+        continue
+    await sending.wait()
+    await announcer.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_ended_connections_are_replaced(backend: PostgresBackend) -> None:

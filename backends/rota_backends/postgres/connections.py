@@ -144,6 +144,9 @@ class Connections:
             if not self._is_open:
                 raise StoreUnavailable("the connections are closed")
             connection = self._rested(sql) or await self.connect()
+            if not self._is_open:  # `close` came first: it did not know of this one, so nobody would part from it
+                connection.terminate()
+                raise StoreUnavailable("the connections were closed meanwhile")
         except BaseException:
             self._slots.release()
             raise
@@ -161,7 +164,10 @@ class Connections:
 
     def _give_back(self, connection: Connection, is_well: bool) -> None:
         self._busy.discard(connection)
-        if is_well and self._is_open and not connection.is_closed():
+        if connection.is_closed():  # perhaps by `close`, which waits for no farewell that begins after it
+            self._slots.release()
+            return
+        if is_well and self._is_open:
             self._idle.append(connection)
             self._slots.release()
             return

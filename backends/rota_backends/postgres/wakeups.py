@@ -40,7 +40,8 @@ class Announcer:
         self._connections = connections
         self._statements = statements
         self._last = 0.0
-        self._later: asyncio.Task[None] | None = None
+        self._is_to_follow = False
+        self._under_way: set[asyncio.Task[None]] = set()  # one waits for its time, others may still be sent
 
     def tag(self) -> str | None:
         """What the next statement is to announce, if it makes work."""
@@ -48,13 +49,16 @@ class Announcer:
         if now - self._last >= _GAP:
             self._last = now
             return self.own
-        if self._later is None:
-            self._later = asyncio.create_task(self._send_later(), name="rota announcement")
+        if not self._is_to_follow:
+            self._is_to_follow = True
+            sending = asyncio.create_task(self._send_later(), name="rota announcement")
+            self._under_way.add(sending)
+            sending.add_done_callback(self._under_way.discard)
         return None
 
     async def _send_later(self) -> None:
         await asyncio.sleep(_GAP)
-        self._later = None
+        self._is_to_follow = False  # work that appears from now on needs another
         self._last = monotonic()
         try:
             await self._connections.fetch(self._statements.announce, channel(self._statements.schema), self.own)
@@ -62,10 +66,10 @@ class Announcer:
             return  # the others poll
 
     async def stop(self) -> None:
-        later, self._later = self._later, None
-        if later is not None:
-            later.cancel()
-            await asyncio.gather(later, return_exceptions=True)
+        for each in self._under_way:
+            each.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        self._is_to_follow = False
 
 
 class Listener:
