@@ -13,7 +13,7 @@ from tests.benchmarks.entries import ours_durable
 
 TITLE = "Rota (PostgreSQL)"
 PROMISES = ours_durable.PROMISES
-CONCURRENCY = 1_000  # in two claims of 500
+CONCURRENCY = 1_500  # in two claims of 750
 SETTINGS = f"concurrency {CONCURRENCY}, {ours_durable.SETTINGS}"
 UNFINISHED = "SELECT FROM rota.run LIMIT 1"
 
