@@ -39,7 +39,9 @@ class Fact(Event):
         "attempt", "cause", "definition", "due", "error", "kind", "next_attempt_at", "records_processed", "revision",
         "seq", "started_at",
     )  # fmt: skip
-    __setattr__ = object.__setattr__  # facts are built on the hot path: a frozen base would cost a call per field
+    # Facts are built on the hot path: a frozen base costs a call per field, also if only one of these two is its own.
+    __setattr__ = object.__setattr__
+    __delattr__ = object.__delattr__
 
     def __init__(
         self,
