@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -47,6 +48,7 @@ class Reading(Store):
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
     ) -> list[Fact] | None:
+        await asyncio.sleep(0)  # answers that are here already come first: what they say of rows need not be read
         aside, known = [rows.place_of(each.seq) for each in set_aside], self._own.rows()
         found = await self._fetch_or_forget(
             self._sql.relay, self._now(), node_id, lease, *rows.told_columns(done),
