@@ -99,10 +99,17 @@ def cost(found: dict[str, Any], what: str) -> float:
     return float(found.get(f"events_{what}", found[what]) / found["runs"])
 
 
-def ratio(rows: Rows, ours: Entry, others: Sequence[Entry], what: str = "wall", our_what: str = "") -> float:
-    """How many times as fast as the fastest of the others, in each round; the median of that."""
-    rounds = zip(rows[ours.name], *(rows[other.name] for other in others), strict=True)
-    return median(rate(mine, our_what or what) / max(rate(each, what) for each in peers) for mine, *peers in rounds)
+def ratio(
+    rows: Rows, ours: Entry | Sequence[Entry], others: Sequence[Entry], what: str = "wall", our_what: str = ""
+) -> float:
+    """In each round how many times as fast the faster of ours is as the fastest of the others; the median of that."""
+    mine = [ours] if isinstance(ours, Entry) else ours
+    found = zip(_best(rows, mine, our_what or what), _best(rows, others, what), strict=True)
+    return median(our_rate / rate for our_rate, rate in found)
+
+
+def _best(rows: Rows, entries: Sequence[Entry], what: str) -> list[float]:
+    return [max(rate(each, what) for each in found) for found in zip(*(rows[e.name] for e in entries), strict=True)]
 
 
 def cpu_ratio(rows: Rows, ours: Entry, others: Sequence[Entry], *what: str) -> float:
