@@ -4,7 +4,7 @@ is changed once for both. What is given is what a claim after the settlement wou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
@@ -58,19 +58,23 @@ async def seen_inside(batch: Sequence[Settlement], limit: int = 100) -> tuple[li
 
 
 @asynccontextmanager
-async def held_up(
-    call: Callable[[], Awaitable[list[Claim]]],
-) -> AsyncGenerator[tuple[Any, asyncio.Future[list[Claim]]]]:
-    """A transaction of somebody else, and what the call brings that waits for it; it commits at the end."""
+async def transaction() -> AsyncGenerator[Any]:
+    """Of somebody else."""
     connection = await asyncpg.connect(postgres_url(), server_settings={"search_path": f'"{SCHEMA}"'})
-    answer: asyncio.Future[list[Claim]] = asyncio.get_running_loop().create_future()
-    async with connection.transaction():
-        yield connection, answer
-        task = asyncio.ensure_future(call())
-        while not await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    await connection.close()
-    answer.set_result(await task)
+    try:
+        async with connection.transaction():
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def held_up(call: Coroutine[Any, Any, list[Claim]]) -> asyncio.Task[list[Claim]]:
+    """The call, once it waits for a lock."""
+    task = asyncio.create_task(call)
+    while not await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+        assert not task.done(), "nothing holds it up"
+        await asyncio.sleep(0.01)
+    return task
 
 
 async def test_a_lane_is_changed_once_when_it_is_settled_and_taken_again(backend: PostgresBackend) -> None:
@@ -121,6 +125,38 @@ async def test_a_lane_that_waits_comes_before_one_that_would_go_on(backend: Post
     busy = (await claim(backend)).claims
     await trigger(backend, "other")
     assert [each.key.job_id for each in await exchange(backend, busy, limit=1)] == ["other"]
+
+
+async def test_an_urgent_run_that_a_transaction_of_the_application_brought_comes_before_it(
+    backend: PostgresBackend,
+) -> None:
+    await register(backend, "busy")
+    await register(backend, "urgent", priority=9)
+    await trigger(backend, "busy", 2)
+    busy = (await claim(backend)).claims
+    async with transaction() as application:
+        new = Enqueue(JobKey("default", "urgent"), new_run_id(), Cause.MANUAL, 100)
+        await backend.enqueue([new], within=application)
+    assert [each.key.job_id for each in await exchange(backend, busy, limit=1)] == ["urgent"]
+
+
+async def test_of_lanes_that_do_not_all_fit_the_urgent_one_comes_first(backend: PostgresBackend) -> None:
+    await register(backend, "busy")
+    await register(backend, "urgent", priority=9)
+    await trigger(backend, "busy", 2)
+    await trigger(backend, "urgent", 2)
+    held = sorted((await claim(backend)).claims, key=lambda each: each.key.job_id)
+    assert [each.key.job_id for each in await exchange(backend, held, limit=1)] == ["urgent"]
+
+
+async def test_a_lease_of_another_node_does_not_go_on(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 2)
+    (first,) = (await claim(backend)).claims
+    await backend.settle([success(first, "another")], request("another", 10))
+    assert tuple((await sql("SELECT node_id, leased FROM lane"))[0]) == ("another", True)
+    (ended,) = await backend.runs(RunQuery("default", run_id=first.run_id))
+    assert ended.node_id == "node"
 
 
 async def test_what_went_on_is_not_refused_where_the_rest_is_settled(backend: PostgresBackend) -> None:
@@ -207,25 +243,14 @@ async def test_after_a_second_attempt_the_next_run_begins_with_its_first(backend
     assert tuple((await sql("SELECT attempt, earlier FROM lane"))[0]) == (1, None)
 
 
-async def test_a_run_that_came_after_the_instant_of_the_settlement_does_not_start_before_it(
-    backend: PostgresBackend,
-) -> None:
-    await register(backend, "a")
-    await trigger(backend, "a", 2)
-    held = (await claim(backend)).claims
-    await sql("UPDATE run SET queued_at = clock_timestamp() + interval '1 minute' WHERE seq = 2")
-    _, updated = await seen_inside([success(each) for each in held])
-    assert updated == 2, "settled, then claimed a little later"
-
-
 async def test_a_next_run_that_is_cancelled_meanwhile_is_not_taken(backend: PostgresBackend) -> None:
     await register(backend, "a")
     runs = await queued(backend, "a", 3)
     held = (await claim(backend)).claims
-    async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
-        assert await somebody.fetchval(
-            "SELECT cancel(NULL, NULL, $1, 'default', 'not needed', $2)", runs[1], new_run_id()
-        )
+    async with transaction() as somebody:
+        cancel = "SELECT cancel(NULL, NULL, $1, 'default', 'not needed', $2)"
+        assert await somebody.fetchval(cancel, runs[1], new_run_id())
+        answer = await held_up(exchange(backend, held))
     (taken,) = await answer
     assert taken.run_id == runs[2]
     states = {run.run_id: run.state for run in await backend.runs(RunQuery("default", "a"))}
@@ -236,8 +261,9 @@ async def test_a_job_that_is_paused_meanwhile_does_not_go_on(backend: PostgresBa
     await register(backend, "a")
     await trigger(backend, "a", 2)
     held = (await claim(backend)).claims
-    async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
+    async with transaction() as somebody:
         await somebody.fetch("UPDATE lane SET is_open = false")
+        answer = await held_up(exchange(backend, held))
     assert await answer == []
     assert tuple((await sql("SELECT leased, ready_at FROM lane"))[0]) == (False, None)
 
@@ -246,10 +272,41 @@ async def test_a_run_that_is_told_to_stop_meanwhile_leaves_no_word_to_the_next(b
     await register(backend, "a")
     await trigger(backend, "a", 2)
     (first,) = held = (await claim(backend)).claims
-    async with held_up(lambda: exchange(backend, held)) as (somebody, answer):
+    async with transaction() as somebody:
         await somebody.fetchval("SELECT cancel(NULL, NULL, $1, 'default', 'enough', $2)", first.run_id, new_run_id())
+        answer = await held_up(exchange(backend, held))
     assert len(await answer) == 1
     assert tuple((await sql("SELECT stop, stop_by FROM lane"))[0]) == (None, None)
+
+
+async def test_the_lease_of_the_next_run_begins_when_its_lane_was_free(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    await trigger(backend, "a", 2)
+    held = (await claim(backend)).claims
+    async with transaction() as somebody:
+        await somebody.fetch("SELECT FROM lane FOR UPDATE")
+        answer = await held_up(exchange(backend, held))
+        waited_until = await somebody.fetchval("SELECT clock_timestamp()")
+    (second,) = await answer
+    assert second.started_at > waited_until
+    assert second.lease_until == second.started_at + LEASE
+
+
+async def test_who_waits_for_a_lane_holds_none_after_it_and_nothing_that_comes_after_lanes(
+    backend: PostgresBackend,
+) -> None:
+    """Everybody locks lanes by number: whoever did it in two turns would stand in the way of the others."""
+    await register(backend, "ends", "goes on")
+    await trigger(backend, "ends")
+    await trigger(backend, "goes on", 2)
+    held = (await claim(backend)).claims
+    await exchange(backend, [])  # this hand is known
+    async with transaction() as somebody:
+        await somebody.fetch("SELECT FROM lane ORDER BY id LIMIT 1 FOR UPDATE")
+        answer = await held_up(exchange(backend, held))
+        await somebody.fetch("SELECT FROM lane FOR UPDATE NOWAIT")
+        assert await somebody.fetch("SELECT FROM hand WHERE hand = 1 FOR UPDATE NOWAIT")
+    assert [each.key.job_id for each in await answer] == ["goes on"]
 
 
 async def test_a_job_registered_anew_goes_on_under_what_each_run_was_queued_under(backend: PostgresBackend) -> None:

@@ -1,8 +1,7 @@
 -- Claiming and settling. One call is one exchange of a node: settle what is finished, then claim. A claim locks lanes in
 -- one statement and reads their runs in the next: in READ COMMITTED each has a snapshot of its own, so what is read was
--- committed before the lock was taken. A settlement does both in one. It reads the run that its lease is on, which
--- nobody else touches; and the lane's next run, which it takes only if the lane is still the row that was there when
--- the statement began: whoever changes what waits in a lane changes the lane.
+-- committed before the lock was taken. A settlement does both in one: it reads no run but the one that its lease is on,
+-- except in lanes whose runs differ. Lanes are locked by number, before anything else that calls share.
 
 -- Whether a run asks for another attempt and may have it: neither was its job removed meanwhile nor it told to stop.
 CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
@@ -21,6 +20,9 @@ CREATE TYPE exchanged AS (
 -- and their numbers in its order.
 CREATE TYPE settled AS (stored integer[], outbox bigint, numbers integer[]);
 
+-- Lanes that are locked, by number: where they are, where the runs are that their leases are on, and which of the batch.
+CREATE TYPE locked AS (lanes tid[], runs tid[], numbers integer[]);
+
 -- What came of lanes that carried on: their settlements as above, then the runs that were claimed and the row of the
 -- outbox that tells of them.
 CREATE TYPE carried AS (
@@ -37,21 +39,27 @@ CREATE FUNCTION exchange(
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz := coalesce(p_now, clock_timestamp());
-    v_is_repeat boolean := c_node IS NOT NULL AND c_number <> 0 AND _is_repeat(c_node, c_hand, c_number);
+    v_is_repeat boolean;  -- null: not asked yet
     v_left integer := c_limit;
+    v_locked locked;
     v_carried carried;
     v_settled settled;
 BEGIN
-    IF cardinality(s_runs) > 0 AND NOT v_is_repeat AND c_queues IS NULL AND _may_carry_on(v_at, s_runs, c_handlers) THEN
-        v_carried := _carry_on(v_at, s_runs, s_tokens, s_nodes, s_facts, s_records, p_keep, c_node, c_number,
-            c_handlers, c_limit, c_lease);
-        v_left := c_limit - coalesce(cardinality(v_carried.runs), 0);
-        RETURN QUERY SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, c.run_id, c.definition, c.payload,
-            c.cause, 1, c.token, v_at, NULL::timestamptz, NULL::timestamptz, c.due, c.event, c.depth, c.queue, NULL,
-            false, NULL, NULL::bytea, v_carried.started, NULL::integer[]
-        FROM unnest(v_carried.runs, v_carried.definitions, v_carried.payloads, v_carried.causes, v_carried.tokens,
-            v_carried.dues, v_carried.events, v_carried.depths, v_carried.queues)
-            AS c(run_id, definition, payload, cause, token, due, event, depth, queue);
+    IF _may_carry_on(v_at, s_runs, c_node, c_handlers, c_limit, c_queues) THEN
+        v_locked := _locked_lanes(s_runs);
+        v_at := coalesce(p_now, clock_timestamp());
+        v_is_repeat := c_number <> 0 AND _is_repeat(c_node, c_hand, c_number);
+        IF NOT v_is_repeat THEN
+            v_carried := _carry_on(v_at, v_locked, s_runs, s_tokens, s_nodes, s_facts, s_records, p_keep, c_node,
+                c_number, c_handlers, c_lease);
+            v_left := c_limit - coalesce(cardinality(v_carried.runs), 0);
+            RETURN QUERY SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, c.run_id, c.definition,
+                c.payload, c.cause, 1, c.token, v_at, NULL::timestamptz, NULL::timestamptz, c.due, c.event, c.depth,
+                c.queue, NULL, false, NULL, NULL::bytea, v_carried.started, NULL::integer[]
+            FROM unnest(v_carried.runs, v_carried.definitions, v_carried.payloads, v_carried.causes, v_carried.tokens,
+                v_carried.dues, v_carried.events, v_carried.depths, v_carried.queues)
+                AS c(run_id, definition, payload, cause, token, due, event, depth, queue);
+        END IF;
     END IF;
     IF coalesce(cardinality(v_carried.numbers), 0) < cardinality(s_runs) THEN
         v_settled := _settle(v_at, s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons,
@@ -68,8 +76,8 @@ BEGIN
     FROM (VALUES (v_carried.outbox, v_carried.numbers), (v_settled.outbox, v_settled.numbers)) t(outbox, numbers)
     WHERE t.outbox IS NOT NULL;
     IF c_node IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_number, v_is_repeat, c_handlers, v_left, c_lease, c_queues,
-            c_slots);
+        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_hand, c_number, v_is_repeat, c_handlers, v_left, c_lease,
+            c_queues, c_slots);
     END IF;
 END $$;
 
@@ -84,19 +92,39 @@ AS $$
         SELECT FROM node n WHERE n.seen_at + n.lease > p_at AND band.handler = ANY (n.handlers)))
 $$;
 
--- Whether a lane may go on at once with its next run: only while no lane waits for a claim. And whether one could.
-CREATE FUNCTION _may_carry_on(p_at timestamptz, s_runs uuid[], p_handlers text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Whether lanes may go on at once with their next runs: only while no other waits for a claim, and if the claim may
+-- bring as many as are settled; and whether one of them could.
+CREATE FUNCTION _may_carry_on(
+    p_at timestamptz, s_runs uuid[], c_node text, c_handlers text[], c_limit integer, c_queues text[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN NOT EXISTS (SELECT FROM _waiting(p_at, p_handlers, NULL)) AND EXISTS (
-        SELECT FROM unnest(s_runs) s(run_id) CROSS JOIN LATERAL (SELECT lane FROM run WHERE run_id = s.run_id OFFSET 0) r
-        CROSS JOIN LATERAL (SELECT FROM lane WHERE id = r.lane AND unfinished > 1 AND NOT is_mixed OFFSET 0) l);
+    RETURN c_node IS NOT NULL AND c_queues IS NULL AND cardinality(s_runs) BETWEEN 1 AND c_limit
+        AND NOT EXISTS (SELECT FROM arrival) AND NOT EXISTS (SELECT FROM _waiting(p_at, c_handlers, NULL))
+        AND EXISTS (
+            SELECT FROM unnest(s_runs) s(run_id)
+            CROSS JOIN LATERAL (SELECT lane FROM run WHERE run_id = s.run_id OFFSET 0) r
+            CROSS JOIN LATERAL (SELECT FROM lane WHERE id = r.lane AND unfinished > 1 AND NOT is_mixed OFFSET 0) l);
 END $$;
 
--- Settle successes of first attempts and lease the next run of the same lane: one change of the lane instead of two. A
--- lane that is no longer the row that was read is left out; the settlement and the claim after this see to it.
+CREATE FUNCTION _locked_lanes(s_runs uuid[]) RETURNS locked LANGUAGE plpgsql AS $$
+DECLARE
+    v_locked locked;
+BEGIN
+    SELECT array_agg(x.lane_row), array_agg(x.run_row), array_agg(x.number) INTO v_locked FROM (
+        SELECT l.row AS lane_row, s.row AS run_row, s.number::integer FROM (
+            SELECT r.row, r.lane, s.number FROM unnest(s_runs) WITH ORDINALITY s(run_id, number)
+            CROSS JOIN LATERAL (SELECT ctid AS row, lane FROM run WHERE run_id = s.run_id OFFSET 0) r
+            ORDER BY r.lane LIMIT cardinality(s_runs)
+        ) s CROSS JOIN LATERAL (SELECT ctid AS row FROM lane WHERE id = s.lane FOR UPDATE) l
+    ) x;
+    RETURN v_locked;
+END $$;
+
+-- Settle successes of first attempts and lease the next run of the same lane: one change of the lane instead of two. What
+-- is left out is for the settlement and the claim that follow.
 CREATE FUNCTION _carry_on(
-    p_at timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_facts integer[], s_records bigint[],
-    p_keep integer, c_node text, c_number bigint, c_handlers text[], c_limit integer, c_lease interval
+    p_at timestamptz, p_locked locked, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_facts integer[],
+    s_records bigint[], p_keep integer, c_node text, c_number bigint, c_handlers text[], c_lease interval
 ) RETURNS carried LANGUAGE plpgsql AS $$
 DECLARE
     v_tells boolean := _tells();
@@ -112,26 +140,24 @@ BEGIN
             token = s.token + 1, ready_at = p_at + c_lease, run_id = s.c_run, seq = s.c_seq, claim_number = c_number,
             started_at = p_at, first_started_at = p_at, last_attempt_at = p_at
         FROM (
-            SELECT s.*, r.*, l.*, n.*
-            FROM unnest(s_runs, s_tokens, s_nodes, s_facts, s_records) WITH ORDINALITY
-                AS s(run_id, token, node, facts, records, number)
+            SELECT p.lane_row, p.row, p.number::integer, s_records[p.number] AS records, l.*, r.*, n.*
+            FROM unnest(p_locked.lanes, p_locked.runs, p_locked.numbers) p(lane_row, row, number)
             CROSS JOIN LATERAL (
-                SELECT ctid AS row, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of,
-                    missed_count, depth, cause, event_id
-                FROM run WHERE run_id = s.run_id OFFSET 0) r
+                SELECT id AS lane, run_id, token, started_at AS began FROM lane
+                WHERE ctid = p.lane_row AND leased AND run_id = s_runs[p.number] AND token = s_tokens[p.number]
+                    AND node_id = c_node AND attempt = 1 AND stop IS NULL AND is_open AND NOT is_mixed AND NOT removed
+                    AND band = ANY (v_bands) OFFSET 0) l
             CROSS JOIN LATERAL (
-                SELECT ctid AS seen, xmin AS version, started_at AS began FROM lane
-                WHERE id = r.lane AND leased AND token = s.token AND run_id = s.run_id AND attempt = 1 AND is_open
-                    AND NOT is_mixed AND NOT removed AND stop IS NULL AND band = ANY (v_bands) OFFSET 0) l
+                SELECT seq, definition, queued_at, due, covers_from, covers_to, replay_of, missed_count, depth, cause,
+                    event_id
+                FROM run WHERE ctid = p.row OFFSET 0) r
             CROSS JOIN LATERAL (
-                SELECT run_id AS c_run, seq AS c_seq, queued_at AS c_queued_at, payload AS c_payload,
-                    cause AS c_cause, due AS c_due, event AS c_event, depth AS c_depth
-                FROM run WHERE lane = r.lane AND start_at IS NULL AND seq > r.seq ORDER BY seq LIMIT 1) n
-            WHERE s.number <= c_limit AND coalesce(s.facts, 1) = 1 AND coalesce(s.node, s_nodes[1]) = c_node
-                AND n.c_queued_at <= p_at
-            ORDER BY r.lane LIMIT cardinality(s_runs)
+                SELECT run_id AS c_run, seq AS c_seq, payload AS c_payload, cause AS c_cause, due AS c_due,
+                    event AS c_event, depth AS c_depth
+                FROM run WHERE lane = l.lane AND start_at IS NULL AND seq > r.seq ORDER BY seq LIMIT 1) n
+            WHERE coalesce(s_nodes[p.number], s_nodes[1]) = c_node AND coalesce(s_facts[p.number], 1) = 1
         ) s
-        WHERE lane.ctid = s.seen AND lane.xmin = s.version  -- after a wait not every server looks at a place again
+        WHERE lane.ctid = s.lane_row
         RETURNING s.*, lane.token AS c_token, lane.queue, was_full
     ), d AS (
         DELETE FROM run WHERE ctid = ANY (ARRAY(SELECT u.row FROM u))
@@ -144,7 +170,7 @@ BEGIN
             (SELECT handler FROM definition WHERE id = u.definition), u.event_id, 'succeeded', c_node
         FROM u
     ), a AS MATERIALIZED (
-        SELECT array_agg(u.number::integer) AS numbers, array_agg(u.lane) AS lane,
+        SELECT array_agg(u.number) AS numbers, array_agg(u.lane) AS lane,
             array_agg(u.definition) AS definition, array_agg(1) AS attempt,
             array_agg(u.run_id) AS run_id, array_agg(u.began) AS began, array_agg(u.depth + 1) AS depth,
             array_agg(u.cause) AS cause, CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS due,
@@ -295,8 +321,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _claim(
-    p_now timestamptz, c_node text, c_number bigint, c_is_repeat boolean, c_handlers text[], c_limit integer,
-    c_lease interval, c_queues text[], c_slots integer[]
+    p_now timestamptz, c_node text, c_hand integer, c_number bigint, c_is_repeat boolean, c_handlers text[],
+    c_limit integer, c_lease interval, c_queues text[], c_slots integer[]
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
@@ -313,7 +339,7 @@ BEGIN
         PERFORM _drain(p_now);
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
-    IF c_is_repeat THEN
+    IF coalesce(c_is_repeat, c_number <> 0 AND _is_repeat(c_node, c_hand, c_number)) THEN
         RETURN QUERY SELECT * FROM _leased_claims(1, v_at, c_handlers) c
             WHERE c.node_id = c_node AND c.number = c_number;
         v_left := 0;
