@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from attrs import evolve
@@ -73,6 +73,12 @@ class Definitions:
                 known.popitem(last=False)
             definition = known[number] = _read(body, payload)
         return definition
+
+    def learn_all(self, numbers: Sequence[int], bodies: Sequence[str | None], payloads: Sequence[bytes]) -> None:
+        """Those that came along, among others that were known before."""
+        for number, body, payload in zip(numbers, bodies, payloads, strict=True):
+            if body is not None:
+                self.learn(number, body, payload)
 
 
 def _read(body: str, payload: bytes) -> JobDefinition:

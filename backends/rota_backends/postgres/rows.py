@@ -81,17 +81,25 @@ def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def claim(row: Row, definitions: Mapping[int, JobDefinition], request: ClaimRequest) -> Claim:
-    """A claim, or an expired lease, out of an exchange; what is not told of it follows from the request."""
-    (_, _, _, _, run_id, number, payload, cause, attempt, token, started_at, first_started_at, lease_until, due, event,
-     depth, queue, node_id, is_missing, *_) = row  # fmt: skip
-    definition = definitions[number]
-    return Claim(
-        JobKey(definition.scope_id, definition.job_id), run_id, definition,
-        definition.payload if payload is None else payload, _CAUSES[cause], attempt, token, started_at,
-        first_started_at or started_at, lease_until or started_at + request.lease, due,
-        None if event is None else read_event(event), depth, queue, node_id or request.node_id, is_missing,
+def claims(row: Row, definitions: Mapping[int, JobDefinition], request: ClaimRequest) -> list[Claim]:
+    """What one row of an exchange hands over, or the lease in it; what it does not tell follows from the request."""
+    (_, started_at, _, _, _, run_ids, numbers, payloads, causes, attempts, tokens, firsts, dues, events, depths, queues,
+     _, _, is_missing, node_id, lease_until) = row  # fmt: skip
+    none = repeat(None)
+    node_id, lease_until = node_id or request.node_id, lease_until or started_at + request.lease
+    columns = zip(
+        run_ids, map(definitions.__getitem__, numbers), payloads or none, causes, attempts or repeat(1), tokens,
+        firsts or repeat(started_at), dues or none, events or none, depths or repeat(0),
+        queues if len(queues) > 1 else repeat(queues[0]),
     )  # fmt: skip
+    return [
+        Claim(
+            JobKey(definition.scope_id, definition.job_id), run_id, definition,
+            definition.payload if payload is None else payload, _CAUSES[cause], attempt, token, started_at, first,
+            lease_until, due, read_event(event), depth, queue, node_id, is_missing,
+        )
+        for run_id, definition, payload, cause, attempt, token, first, due, event, depth, queue in columns
+    ]  # fmt: skip
 
 
 def run(row: Row) -> JobRun:

@@ -10,7 +10,7 @@ from rota_backends.postgres import rows
 from rota_backends.postgres.connections import Row
 from rota_backends.postgres.store import Store
 
-_NOW, _CLAIM, _EXPIRED, _REFUSED, _SUCCEEDED = range(5)
+_NOW, _CLAIMS, _ENDED, _REFUSED, _SUCCEEDED = range(5)
 _LOST, _STOP, _STRAY = 1, 2, 3
 
 
@@ -33,8 +33,8 @@ class Work(Store):
         for row in told[_SUCCEEDED]:
             self._own.settled(row["outbox"], row["at"], [batch[number - 1] for number in row["numbers"]])
         settled = [True] * len(batch)
-        if told[_REFUSED]:
-            await self._look_again(batch, [row["number"] - 1 for row in told[_REFUSED]], settled)
+        for row in told[_REFUSED]:
+            await self._look_again(batch, [number - 1 for number in row["numbers"]], settled)
         return settled, None if then is None else await self._claimed(told, then)
 
     async def _look_again(self, batch: Sequence[Settlement], refused: Sequence[int], settled: list[bool]) -> None:
@@ -49,23 +49,19 @@ class Work(Store):
 
     async def _claimed(self, told: Sequence[Sequence[Row]], request: ClaimRequest) -> Claimed:
         (last,) = told[_NOW]
-        found = [*told[_CLAIM], *told[_EXPIRED]]
+        found = [*told[_CLAIMS], *told[_ENDED]]
         for row in found:
-            if row["body"] is not None:
-                self._definitions.learn(row["definition"], row["body"], row["body_payload"])
-        definitions = await self._definitions(row["definition"] for row in found)
-        claims = [rows.claim(row, definitions, request) for row in told[_CLAIM]]
-        self._remember(told[_CLAIM], claims)
-        expired = [rows.claim(row, definitions, request) for row in told[_EXPIRED]]
-        return Claimed(last["at"], claims, expired, last["next_at"])
-
-    def _remember(self, found: Sequence[Row], claims: Sequence[Claim]) -> None:
-        by_row: dict[int | None, list[Claim]] = {}
-        for row, claim in zip(found, claims, strict=True):
-            by_row.setdefault(row["outbox"], []).append(claim)
-        for number, started in by_row.items():
-            if number is not None:  # a repeat does not say, and where nobody listens there is none
-                self._own.triggered(number, started)
+            if row["bodies"] is not None:
+                self._definitions.learn_all(row["definitions"], row["bodies"], row["body_payloads"])
+        definitions = await self._definitions(number for row in found for number in row["definitions"])
+        claims: list[Claim] = []
+        for row in told[_CLAIMS]:
+            started = rows.claims(row, definitions, request)
+            if row["outbox"] is not None:  # a repeat does not say, and where nobody listens there is none
+                self._own.triggered(row["outbox"], started)
+            claims += started
+        ended = [claim for row in told[_ENDED] for claim in rows.claims(row, definitions, request)]
+        return Claimed(last["at"], claims, ended, last["next_at"])
 
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
         found = await self._fetch(

@@ -58,8 +58,8 @@ CREATE TABLE band (
 );
 
 -- The hot row of a job, with all that changes of its active run: the one that is leased or waits for its next attempt.
--- ready_at is when it may be claimed (place = its band), or when its lease ends (place = 0); null when it is empty,
--- paused or removed. Unless it is mixed, all its runs may start at once and are under its definition. Without a run_id
+-- ready_at is when it may be claimed (place = its band), or when to look whether its lease has ended (place = 0), which is
+-- at lease_until and never before it; null when it is empty, paused or removed. Unless it is mixed, all its runs may start at once and are under its definition. Without a run_id
 -- numbers and instants about it are what the last one left there: the next claim sets them.
 CREATE TABLE lane (
     id bigint PRIMARY KEY,
@@ -83,6 +83,7 @@ CREATE TABLE lane (
     settled_token bigint NOT NULL DEFAULT 0,
     started_at timestamptz,
     first_started_at timestamptz,
+    lease_until timestamptz,
     retry_at timestamptz,
     last_attempt_at timestamptz,
     last_success_at timestamptz,

@@ -52,7 +52,7 @@ BEGIN
     END IF;
     PERFORM _drain_lane(p_lane, p_at);
     SELECT * INTO l FROM lane WHERE id = p_lane;
-    IF p_run_id IS NOT NULL AND l.leased AND l.ready_at <= p_at THEN
+    IF p_run_id IS NOT NULL AND l.leased AND l.lease_until <= p_at THEN
         RETURN 'blocked';
     END IF;
     PERFORM _remember(p_lane, p_decisions);

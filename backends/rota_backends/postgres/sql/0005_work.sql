@@ -7,28 +7,27 @@
 CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
     $$SELECT p_state = 'retrying' AND NOT p_removed AND p_stop IS NULL$$;
 
--- what: 0 the store's time (and next_at), 1 a claim, 2 an expired lease, 3 a refused settlement (number), 4 successes
--- that were stored (numbers). `outbox` is the row there that tells of a claim, or of these successes in this order.
+-- A row of an answer. what: 0 the store's time and when to look again, 1 claims, 2 a lease that has ended, 3 settlements
+-- that were refused, 4 successes that were stored (numbers, in the order of the outbox). Of claims it has an array per
+-- column, in the order of the row of the outbox that tells of them: null where none has a value or all have the usual
+-- one (first attempts, no depth), one entry of `queues` where all are of one queue. What the node knows is left out: its
+-- name, the end of its leases, the definition if it had the job before.
 CREATE TYPE exchanged AS (
-    what integer, number integer, at timestamptz, next_at timestamptz, run_id uuid, definition bigint, payload bytea,
-    cause text, attempt integer, token bigint, started_at timestamptz, first_started_at timestamptz,
-    lease_until timestamptz, due timestamptz, event text, depth integer, queue text, node_id text, is_missing boolean,
-    body text, body_payload bytea, outbox bigint, numbers integer[]
+    what integer, at timestamptz, next_at timestamptz, outbox bigint, numbers integer[], runs uuid[],
+    definitions bigint[], payloads bytea[], causes text[], attempts integer[], tokens bigint[], firsts timestamptz[],
+    dues timestamptz[], events text[], depths integer[], queues text[], bodies text[], body_payloads bytea[],
+    is_missing boolean, node_id text, lease_until timestamptz
 );
 
--- What a batch of settlements came to: numbers of those that were stored, the row of the outbox that tells of successes,
--- and their numbers in its order.
-CREATE TYPE settled AS (stored integer[], outbox bigint, numbers integer[]);
-
--- Lanes that are locked, by number: where they are, where the runs are that their leases are on, and which of the batch.
-CREATE TYPE locked AS (lanes tid[], runs tid[], numbers integer[]);
-
--- What came of lanes that carried on: their settlements as above, then the runs that were claimed and the row of the
--- outbox that tells of them.
-CREATE TYPE carried AS (
-    numbers integer[], outbox bigint, runs uuid[], definitions bigint[], payloads bytea[], causes text[],
-    tokens bigint[], dues timestamptz[], events text[], depths integer[], queues text[], started bigint
+-- Lanes that are locked and may go on, by number: where they are, which of the batch, their bands (as places in a list),
+-- and of the runs that their leases are on where they are, their place in the lane and when they began.
+CREATE TYPE locked AS (
+    lanes bigint[], lane_rows tid[], numbers integer[], bands integer[], run_rows tid[], seqs bigint[],
+    began timestamptz[]
 );
+
+-- What came of lanes that carried on; nothing if the claim is a repeat.
+CREATE TYPE carried AS (is_repeat boolean, settled exchanged, claimed exchanged);
 
 CREATE FUNCTION exchange(
     p_now timestamptz,
@@ -39,46 +38,47 @@ CREATE FUNCTION exchange(
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz := coalesce(p_now, clock_timestamp());
-    v_is_repeat boolean;  -- null: not asked yet
-    v_left integer := c_limit;
-    v_locked locked;
     v_carried carried;
-    v_settled settled;
+    v_is_done boolean := cardinality(s_runs) = 0;
+    v_left integer := c_limit;
+    v_row exchanged;
 BEGIN
     IF _may_carry_on(v_at, s_runs, c_node, c_handlers, c_limit, c_queues) THEN
-        v_locked := _locked_lanes(s_runs);
-        v_at := coalesce(p_now, clock_timestamp());
-        v_is_repeat := c_number <> 0 AND _is_repeat(c_node, c_hand, c_number);
-        IF NOT v_is_repeat THEN
-            v_carried := _carry_on(v_at, v_locked, s_runs, s_tokens, s_nodes, s_facts, s_records, p_keep, c_node,
-                c_number, c_handlers, c_lease);
-            v_left := c_limit - coalesce(cardinality(v_carried.runs), 0);
-            RETURN QUERY SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, c.run_id, c.definition,
-                c.payload, c.cause, 1, c.token, v_at, NULL::timestamptz, NULL::timestamptz, c.due, c.event, c.depth,
-                c.queue, NULL, false, NULL, NULL::bytea, v_carried.started, NULL::integer[]
-            FROM unnest(v_carried.runs, v_carried.definitions, v_carried.payloads, v_carried.causes, v_carried.tokens,
-                v_carried.dues, v_carried.events, v_carried.depths, v_carried.queues)
-                AS c(run_id, definition, payload, cause, token, due, event, depth, queue);
+        v_carried := _carry_on(p_now, s_runs, s_tokens, s_nodes, s_facts, s_records, p_keep, c_node, c_hand, c_number,
+            c_handlers, c_lease);
+        v_row := v_carried.claimed;
+        IF v_row.runs IS NOT NULL THEN
+            RETURN NEXT v_row;
+            v_left := c_limit - cardinality(v_row.runs);
+            v_row := v_carried.settled;
+            IF v_row.outbox IS NOT NULL THEN
+                RETURN NEXT v_row;
+            END IF;
+            v_is_done := cardinality(v_row.numbers) = cardinality(s_runs);
         END IF;
     END IF;
-    IF coalesce(cardinality(v_carried.numbers), 0) < cardinality(s_runs) THEN
-        v_settled := _settle(v_at, s_runs, s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons,
-            s_records, s_waits, s_expired, p_keep);
-        RETURN QUERY SELECT 3, i, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer,
-            NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea,
-            NULL::bigint, NULL::integer[]
-        FROM generate_subscripts(s_runs, 1) i
-        WHERE i <> ALL (coalesce(v_settled.stored, '{}')) AND i <> ALL (coalesce(v_carried.numbers, '{}'));
+    IF NOT v_is_done THEN
+        RETURN QUERY SELECT * FROM _settle(coalesce(p_now, clock_timestamp()), (v_carried.settled).numbers, s_runs,
+            s_tokens, s_nodes, s_states, s_outcomes, s_facts, s_errors, s_reasons, s_records, s_waits, s_expired,
+            p_keep);
     END IF;
-    RETURN QUERY SELECT 4, NULL::integer, v_at, NULL::timestamptz, NULL::uuid, NULL::bigint, NULL::bytea, NULL,
-        NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL, NULL::integer, NULL, NULL, NULL::boolean, NULL,
-        NULL::bytea, t.outbox, t.numbers
-    FROM (VALUES (v_carried.outbox, v_carried.numbers), (v_settled.outbox, v_settled.numbers)) t(outbox, numbers)
-    WHERE t.outbox IS NOT NULL;
-    IF c_node IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_hand, c_number, v_is_repeat, c_handlers, v_left, c_lease,
-            c_queues, c_slots);
+    IF c_node IS NULL THEN
+        RETURN;
     END IF;
+    IF v_left > 0 OR v_carried.is_repeat IS NOT false THEN
+        RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_hand, c_number, v_carried.is_repeat, c_handlers, v_left,
+            c_lease, c_queues, c_slots);
+    END IF;
+    v_at := coalesce(p_now, clock_timestamp());
+    RETURN QUERY SELECT * FROM _leases(2, c_handlers, v_at) l WHERE l.lease_until <= v_at LIMIT 100;
+    v_row := NULL;
+    v_row.what := 0;
+    v_row.at := v_at;
+    v_row.next_at := least(
+        (SELECT min(x.ready_at) FROM (SELECT 0 AS id UNION ALL SELECT id FROM band) p CROSS JOIN LATERAL (
+            SELECT ready_at FROM lane WHERE place = p.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
+        (SELECT min(lease_until) FROM lane WHERE place = 0 AND ready_at <= v_at AND lease_until > v_at));
+    RETURN NEXT v_row;
 END $$;
 
 -- Bands with lanes that wait for a claim of one who has these handlers.
@@ -106,98 +106,131 @@ BEGIN
             CROSS JOIN LATERAL (SELECT FROM lane WHERE id = r.lane AND unfinished > 1 AND NOT is_mixed OFFSET 0) l);
 END $$;
 
-CREATE FUNCTION _locked_lanes(s_runs uuid[]) RETURNS locked LANGUAGE plpgsql AS $$
+CREATE FUNCTION _locked_lanes(
+    s_runs uuid[], s_tokens bigint[], s_nodes text[], s_facts integer[], c_node text, p_bands integer[]
+) RETURNS locked LANGUAGE plpgsql AS $$
 DECLARE
     v_locked locked;
 BEGIN
-    SELECT array_agg(x.lane_row), array_agg(x.run_row), array_agg(x.number) INTO v_locked FROM (
-        SELECT l.row AS lane_row, s.row AS run_row, s.number::integer FROM (
-            SELECT r.row, r.lane, s.number FROM unnest(s_runs) WITH ORDINALITY s(run_id, number)
-            CROSS JOIN LATERAL (SELECT ctid AS row, lane FROM run WHERE run_id = s.run_id OFFSET 0) r
+    SELECT array_agg(x.lane), array_agg(x.lane_row), array_agg(x.number), array_agg(x.band), array_agg(x.run_row),
+        array_agg(x.seq), array_agg(x.started_at)
+    INTO v_locked FROM (
+        SELECT s.*, l.* FROM (
+            SELECT r.lane, r.run_row, s.number::integer FROM unnest(s_runs) WITH ORDINALITY s(run_id, number)
+            CROSS JOIN LATERAL (SELECT ctid AS run_row, lane FROM run WHERE run_id = s.run_id OFFSET 0) r
             ORDER BY r.lane LIMIT cardinality(s_runs)
-        ) s CROSS JOIN LATERAL (SELECT ctid AS row FROM lane WHERE id = s.lane FOR UPDATE) l
-    ) x;
+        ) s CROSS JOIN LATERAL (
+            SELECT ctid AS lane_row, seq, started_at, array_position(p_bands, band) AS band,
+                leased AND run_id = s_runs[s.number] AND token = s_tokens[s.number] AND node_id = c_node
+                AND attempt = 1 AND stop IS NULL AND is_open AND NOT is_mixed AND NOT removed AS goes_on
+            FROM lane WHERE id = s.lane FOR UPDATE) l
+    ) x
+    WHERE x.goes_on AND x.band IS NOT NULL AND coalesce(s_nodes[x.number], s_nodes[1]) = c_node
+        AND coalesce(s_facts[x.number], 1) = 1;
     RETURN v_locked;
 END $$;
 
--- Settle successes of first attempts and lease the next run of the same lane: one change of the lane instead of two. What
--- is left out is for the settlement and the claim that follow.
+-- Settle successes of first attempts and lease the next run of the same lane: one change of the lane instead of two, and
+-- none of its index entries as long as its lease need not be looked for much later than before. What is left out is for
+-- the settlement and the claim that follow.
 CREATE FUNCTION _carry_on(
-    p_at timestamptz, p_locked locked, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_facts integer[],
-    s_records bigint[], p_keep integer, c_node text, c_number bigint, c_handlers text[], c_lease interval
+    p_now timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_facts integer[], s_records bigint[],
+    p_keep integer, c_node text, c_hand integer, c_number bigint, c_handlers text[], c_lease interval
 ) RETURNS carried LANGUAGE plpgsql AS $$
 DECLARE
     v_tells boolean := _tells();
-    v_bands integer[] := ARRAY(SELECT id FROM band WHERE handler = ANY (c_handlers));
+    v_bands integer[];
+    v_handlers text[];
+    v_queues text[];
+    v_locked locked;
+    v_at timestamptz;
+    v_until timestamptz;
+    v_soon timestamptz;
     v_crowded bigint[];
     v_carried carried;
+    v_settled exchanged;
+    v_claimed exchanged;
 BEGIN
-    WITH u AS (
+    SELECT array_agg(id), array_agg(handler), array_agg(queue) INTO v_bands, v_handlers, v_queues
+    FROM band WHERE handler = ANY (c_handlers);
+    v_locked := _locked_lanes(s_runs, s_tokens, s_nodes, s_facts, c_node, v_bands);
+    v_at := coalesce(p_now, clock_timestamp());
+    v_until := v_at + c_lease;
+    v_soon := v_until - c_lease / 16;
+    v_carried.is_repeat := c_number <> 0 AND _is_repeat(c_node, c_hand, c_number);
+    IF v_carried.is_repeat THEN
+        RETURN v_carried;
+    END IF;
+    WITH d AS (
+        DELETE FROM run USING (
+            SELECT p.*, n.*
+            FROM unnest(v_locked.lanes, v_locked.lane_rows, v_locked.numbers, v_locked.bands, v_locked.run_rows,
+                v_locked.seqs, v_locked.began) p(lane, lane_row, number, band, run_row, seq, began)
+            CROSS JOIN LATERAL (
+                -- Mostly it is the very next: asked for a range, an index reads as much of it as a page has.
+                (SELECT run_id AS c_run, seq AS c_seq, payload AS c_payload, cause AS c_cause, due AS c_due,
+                    event AS c_event, depth AS c_depth
+                 FROM run WHERE lane = p.lane AND start_at IS NULL AND seq = p.seq + 1)
+                UNION ALL
+                (SELECT run_id, seq, payload, cause, due, event, depth
+                 FROM run WHERE lane = p.lane AND start_at IS NULL AND seq > p.seq + 1 ORDER BY seq LIMIT 1)
+                LIMIT 1) n
+        ) s
+        WHERE run.ctid = s.run_row
+        RETURNING s.*, run_id, definition, queued_at, due, covers_from, covers_to, replay_of, missed_count, depth,
+            cause, event_id
+    ), u AS (
         UPDATE lane SET
-            settled_token = s.token, settled_by = c_node, last_success_at = p_at, unfinished = unfinished - 1,
+            settled_token = token, settled_by = c_node, last_success_at = v_at, unfinished = unfinished - 1,
             was_full = coalesce(kept >= p_keep, false),
             kept = CASE WHEN p_keep IS NULL THEN kept + 1 ELSE least(kept + 1, greatest(p_keep, kept)) END,
-            token = s.token + 1, ready_at = p_at + c_lease, run_id = s.c_run, seq = s.c_seq, claim_number = c_number,
-            started_at = p_at, first_started_at = p_at, last_attempt_at = p_at
-        FROM (
-            SELECT p.lane_row, p.row, p.number::integer, s_records[p.number] AS records, l.*, r.*, n.*
-            FROM unnest(p_locked.lanes, p_locked.runs, p_locked.numbers) p(lane_row, row, number)
-            CROSS JOIN LATERAL (
-                SELECT id AS lane, run_id, token, started_at AS began FROM lane
-                WHERE ctid = p.lane_row AND leased AND run_id = s_runs[p.number] AND token = s_tokens[p.number]
-                    AND node_id = c_node AND attempt = 1 AND stop IS NULL AND is_open AND NOT is_mixed AND NOT removed
-                    AND band = ANY (v_bands) OFFSET 0) l
-            CROSS JOIN LATERAL (
-                SELECT seq, definition, queued_at, due, covers_from, covers_to, replay_of, missed_count, depth, cause,
-                    event_id
-                FROM run WHERE ctid = p.row OFFSET 0) r
-            CROSS JOIN LATERAL (
-                SELECT run_id AS c_run, seq AS c_seq, payload AS c_payload, cause AS c_cause, due AS c_due,
-                    event AS c_event, depth AS c_depth
-                FROM run WHERE lane = l.lane AND start_at IS NULL AND seq > r.seq ORDER BY seq LIMIT 1) n
-            WHERE coalesce(s_nodes[p.number], s_nodes[1]) = c_node AND coalesce(s_facts[p.number], 1) = 1
-        ) s
-        WHERE lane.ctid = s.lane_row
-        RETURNING s.*, lane.token AS c_token, lane.queue, was_full
-    ), d AS (
-        DELETE FROM run WHERE ctid = ANY (ARRAY(SELECT u.row FROM u))
+            token = token + 1, lease_until = v_until, run_id = d.c_run, seq = d.c_seq, claim_number = c_number,
+            ready_at = CASE WHEN ready_at BETWEEN v_soon AND v_until THEN ready_at ELSE v_until END,
+            started_at = v_at, first_started_at = v_at, last_attempt_at = v_at
+        FROM d WHERE lane.ctid = d.lane_row
+        RETURNING d.*, token AS c_token, was_full
     ), h AS (
         INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, token, records, missed_count, attempt, state, cause, handler, event_id, outcome,
             node_id)
-        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.began, u.began, p_at, u.due, u.covers_from, u.covers_to,
-            u.replay_of, u.token, u.records, u.missed_count, 1, 'succeeded', u.cause,
-            (SELECT handler FROM definition WHERE id = u.definition), u.event_id, 'succeeded', c_node
+        SELECT u.run_id, u.lane, u.seq, u.queued_at, u.began, u.began, v_at, u.due, u.covers_from, u.covers_to,
+            u.replay_of, u.c_token - 1, s_records[u.number], u.missed_count, 1, 'succeeded', u.cause,
+            v_handlers[u.band], u.event_id, 'succeeded', c_node
         FROM u
     ), a AS MATERIALIZED (
-        SELECT array_agg(u.number) AS numbers, array_agg(u.lane) AS lane,
-            array_agg(u.definition) AS definition, array_agg(1) AS attempt,
-            array_agg(u.run_id) AS run_id, array_agg(u.began) AS began, array_agg(u.depth + 1) AS depth,
-            array_agg(u.cause) AS cause, CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS due,
-            CASE WHEN count(u.records) > 0 THEN array_agg(u.records) END AS records,
-            array_agg(u.c_run) AS c_run, array_agg(u.c_depth) AS c_depth, array_agg(u.c_depth + 1) AS c_next_depth,
-            array_agg(u.c_cause) AS c_cause, CASE WHEN count(u.c_due) > 0 THEN array_agg(u.c_due) END AS c_due,
+        SELECT array_agg(u.number) AS numbers, array_agg(u.lane) AS lane, array_agg(u.definition) AS definition,
+            array_agg(1) AS attempt, array_agg(u.run_id) AS run_id, array_agg(u.began) AS began,
+            array_agg(u.depth + 1) AS depth, array_agg(u.cause) AS cause,
+            CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS due,
+            CASE WHEN count(s_records[u.number]) > 0 THEN array_agg(s_records[u.number]) END AS records,
+            array_agg(u.c_run) AS c_run, CASE WHEN max(u.c_depth) > 0 THEN array_agg(u.c_depth) END AS c_depth,
+            array_agg(u.c_depth + 1) AS c_next_depth, array_agg(u.c_cause) AS c_cause,
+            CASE WHEN count(u.c_due) > 0 THEN array_agg(u.c_due) END AS c_due,
             CASE WHEN count(u.c_payload) > 0 THEN array_agg(u.c_payload) END AS c_payload,
-            CASE WHEN count(u.c_event) > 0 THEN array_agg(u.c_event) END AS c_event,
-            array_agg(u.c_token) AS c_token, array_agg(u.queue) AS queue,
+            CASE WHEN count(u.c_event) > 0 THEN array_agg(u.c_event) END AS c_event, array_agg(u.c_token) AS c_token,
+            CASE WHEN min(u.band) = max(u.band) THEN ARRAY[v_queues[min(u.band)]]
+                 ELSE array_agg(v_queues[u.band]) END AS queues,
             array_agg(u.lane) FILTER (WHERE u.was_full) AS crowded
         FROM u HAVING count(*) > 0
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, records, attempt, depth, kind, cause)
-        SELECT a.lane, a.definition, p_at, f.*
+        SELECT a.lane, a.definition, v_at, f.*
         FROM a CROSS JOIN LATERAL (
             VALUES (a.run_id, a.due, a.began, a.records, a.attempt, a.depth, 'JobSucceeded', a.cause),
                 (a.c_run, a.c_due, NULL, NULL, a.attempt, a.c_next_depth, 'JobTriggered', a.c_cause)) f
         WHERE v_tells
         RETURNING id, kind
     )
-    SELECT a.crowded, a.numbers, (SELECT id FROM o WHERE kind = 'JobSucceeded'), a.c_run, a.definition, a.c_payload,
-        a.c_cause, a.c_token, a.c_due, a.c_event, a.c_depth, a.queue, (SELECT id FROM o WHERE kind = 'JobTriggered')
-    INTO v_crowded, v_carried.numbers, v_carried.outbox, v_carried.runs, v_carried.definitions, v_carried.payloads,
-        v_carried.causes, v_carried.tokens, v_carried.dues, v_carried.events, v_carried.depths, v_carried.queues,
-        v_carried.started
+    SELECT a.crowded, 4, v_at, a.numbers, (SELECT id FROM o WHERE kind = 'JobSucceeded'), 1, v_at,
+        (SELECT id FROM o WHERE kind = 'JobTriggered'), a.c_run, a.definition, a.c_payload, a.c_cause, a.c_token,
+        a.c_due, a.c_event, a.c_depth, a.queues, false
+    INTO v_crowded, v_settled.what, v_settled.at, v_settled.numbers, v_settled.outbox, v_claimed.what, v_claimed.at,
+        v_claimed.outbox, v_claimed.runs, v_claimed.definitions, v_claimed.payloads, v_claimed.causes,
+        v_claimed.tokens, v_claimed.dues, v_claimed.events, v_claimed.depths, v_claimed.queues, v_claimed.is_missing
     FROM a;
     PERFORM _forget_oldest(v_crowded);
+    v_carried.settled := v_settled;
+    v_carried.claimed := v_claimed;
     RETURN v_carried;
 END $$;
 
@@ -211,17 +244,20 @@ BEGIN
     END IF;
 END $$;
 
+-- Rows 3 and 4 of an answer; `p_done` are numbers of those that were settled before.
 CREATE FUNCTION _settle(
-    p_at timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[], s_outcomes text[],
-    s_facts integer[], s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[], s_expired boolean[],
-    p_keep integer
-) RETURNS settled LANGUAGE plpgsql AS $$
+    p_at timestamptz, p_done integer[], s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[],
+    s_outcomes text[], s_facts integer[], s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[],
+    s_expired boolean[], p_keep integer
+) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
     v_tells boolean := _tells();
     v_crowded bigint[];
     v_mixed bigint[];
     v_wordy bigint[];
-    v_settled settled;
+    v_stored integer[];
+    v_settled exchanged;
+    v_refused exchanged;
 BEGIN
     WITH u AS (
         UPDATE lane SET
@@ -260,7 +296,7 @@ BEGIN
             ORDER BY r.lane LIMIT cardinality(s_runs)  -- they are no more; taken for few, each lane is looked up
         ) s
         WHERE lane.id = s.lane AND leased AND lane.token = s.token AND lane.run_id = s.run_id
-            AND (NOT s.expired OR ready_at <= p_at)
+            AND (NOT s.expired OR lease_until <= p_at)
         RETURNING s.*, attempt, started_at, first_started_at, earlier, node_id, stop, stop_by, was_full, is_mixed,
             lane.run_id IS NOT NULL AS retries,
             (removed AND s.state IN ('retrying', 'dead')) OR (stop IS NOT NULL AND s.state = 'retrying') AS overruled
@@ -309,7 +345,7 @@ BEGIN
         array_agg(u.number::integer), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
         array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL))
-    INTO v_settled.outbox, v_settled.numbers, v_settled.stored, v_crowded, v_mixed, v_wordy FROM u;
+    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_mixed, v_wordy FROM u;
     IF v_wordy IS NOT NULL THEN  -- what was said of a run is kept no longer than its history
         UPDATE lane SET error = NULL, earlier = NULL, stop = NULL, stop_by = NULL WHERE id = ANY (v_wordy);
     END IF;
@@ -317,9 +353,21 @@ BEGIN
         PERFORM _refresh(id, p_at) FROM unnest(v_mixed) id;
     END IF;
     PERFORM _forget_oldest(v_crowded);
-    RETURN v_settled;
+    IF v_settled.outbox IS NOT NULL THEN
+        v_settled.what := 4;
+        v_settled.at := p_at;
+        RETURN NEXT v_settled;
+    END IF;
+    v_refused.numbers := ARRAY(
+        SELECT i FROM generate_subscripts(s_runs, 1) i
+        WHERE i <> ALL (coalesce(v_stored, '{}')) AND i <> ALL (coalesce(p_done, '{}')));
+    IF cardinality(v_refused.numbers) > 0 THEN
+        v_refused.what := 3;
+        RETURN NEXT v_refused;
+    END IF;
 END $$;
 
+-- Rows 1 of an answer.
 CREATE FUNCTION _claim(
     p_now timestamptz, c_node text, c_hand integer, c_number bigint, c_is_repeat boolean, c_handlers text[],
     c_limit integer, c_lease interval, c_queues text[], c_slots integer[]
@@ -331,6 +379,7 @@ DECLARE
     v_room integer;
     v_slots integer[] := c_slots;
     v_picked tid[];  -- where the locked rows are: they stay there
+    v_claimed exchanged;
     v_found integer;
     v_lane bigint;
     b record;
@@ -338,44 +387,37 @@ BEGIN
     IF EXISTS (SELECT FROM arrival) THEN
         PERFORM _drain(p_now);
     END IF;
-    v_at := coalesce(p_now, clock_timestamp());
     IF coalesce(c_is_repeat, c_number <> 0 AND _is_repeat(c_node, c_hand, c_number)) THEN
-        RETURN QUERY SELECT * FROM _leased_claims(1, v_at, c_handlers) c
-            WHERE c.node_id = c_node AND c.number = c_number;
-        v_left := 0;
+        RETURN QUERY SELECT * FROM _leases(1, c_handlers, 'infinity') l
+            WHERE l.node_id = c_node AND l.numbers = ARRAY[c_number::integer];
+        RETURN;
     END IF;
-    IF v_left > 0 THEN
-        FOR b IN
-            SELECT * FROM _waiting(v_at, c_handlers, c_queues) ORDER BY priority DESC, oldest
-        LOOP
-            v_room := least(v_left, CASE WHEN c_queues IS NOT NULL
-                                         THEN v_slots[array_position(c_queues, b.queue)] END);
-            CONTINUE WHEN v_room <= 0;
-            v_picked := ARRAY(
-                SELECT ctid FROM lane WHERE place = b.id AND ready_at <= v_at
-                ORDER BY ready_at LIMIT v_room FOR UPDATE SKIP LOCKED);
-            v_at := coalesce(p_now, clock_timestamp());
-            RETURN QUERY SELECT * FROM _hand_over(v_picked, b.id, b.queue, b.is_missing, v_tells, v_at, c_node,
-                c_number, c_lease);
-            GET DIAGNOSTICS v_found = ROW_COUNT;
-            IF v_found < cardinality(v_picked) THEN  -- a lane whose head has changed: put it where it belongs
-                FOR v_lane IN SELECT id FROM lane WHERE ctid = ANY (v_picked) AND NOT leased LOOP
-                    PERFORM _refresh(v_lane, v_at);
-                END LOOP;
-            END IF;
-            v_left := v_left - v_found;
-            IF c_queues IS NOT NULL THEN
-                v_slots[array_position(c_queues, b.queue)] := v_room - v_found;
-            END IF;
-            EXIT WHEN v_left <= 0;
-        END LOOP;
-    END IF;
-    RETURN QUERY SELECT * FROM _leased_claims(2, v_at, c_handlers) c WHERE c.lease_until <= v_at LIMIT 100;
-    RETURN QUERY SELECT 0, 0, v_at, (
-            SELECT min(x.ready_at) FROM (SELECT 0 AS id UNION ALL SELECT id FROM band) p CROSS JOIN LATERAL (
-                SELECT ready_at FROM lane WHERE place = p.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
-        NULL::uuid, NULL::bigint, NULL::bytea, NULL, NULL::integer, NULL::bigint, v_at, v_at, v_at, v_at, NULL,
-        NULL::integer, NULL, NULL, NULL::boolean, NULL, NULL::bytea, NULL::bigint, NULL::integer[];
+    v_at := coalesce(p_now, clock_timestamp());
+    FOR b IN
+        SELECT * FROM _waiting(v_at, c_handlers, c_queues) ORDER BY priority DESC, oldest
+    LOOP
+        EXIT WHEN v_left <= 0;
+        v_room := least(v_left, CASE WHEN c_queues IS NOT NULL THEN v_slots[array_position(c_queues, b.queue)] END);
+        CONTINUE WHEN v_room <= 0;
+        v_picked := ARRAY(
+            SELECT ctid FROM lane WHERE place = b.id AND ready_at <= v_at
+            ORDER BY ready_at LIMIT v_room FOR UPDATE SKIP LOCKED);
+        v_at := coalesce(p_now, clock_timestamp());
+        v_claimed := _hand_over(v_picked, b.id, b.queue, b.is_missing, v_tells, v_at, c_node, c_number, c_lease);
+        v_found := coalesce(cardinality(v_claimed.runs), 0);
+        IF v_found > 0 THEN
+            RETURN NEXT v_claimed;
+        END IF;
+        IF v_found < cardinality(v_picked) THEN  -- a lane whose head has changed: put it where it belongs
+            FOR v_lane IN SELECT id FROM lane WHERE ctid = ANY (v_picked) AND NOT leased LOOP
+                PERFORM _refresh(v_lane, v_at);
+            END LOOP;
+        END IF;
+        v_left := v_left - v_found;
+        IF c_queues IS NOT NULL THEN
+            v_slots[array_position(c_queues, b.queue)] := v_room - v_found;
+        END IF;
+    END LOOP;
 END $$;
 
 -- Whether this node made this request already; remembers it if not.
@@ -393,9 +435,10 @@ END $$;
 CREATE FUNCTION _hand_over(
     p_picked tid[], p_band integer, p_queue text, p_is_missing boolean, p_tells boolean, p_at timestamptz,
     p_node text, p_number bigint, p_lease interval
-) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
+) RETURNS exchanged LANGUAGE plpgsql AS $$
+DECLARE
+    v_claimed exchanged;
 BEGIN
-    RETURN QUERY
     WITH c AS MATERIALIZED (
         SELECT h.*, p.row, h.definition <> l.definition OR l.settled_by IS DISTINCT FROM p_node AS is_new
         FROM unnest(p_picked) p(row)
@@ -418,7 +461,7 @@ BEGIN
             = (SELECT handler FROM band WHERE id = p_band))
     ), u AS (
         UPDATE lane SET
-            token = lane.token + 1, leased = true, place = 0, ready_at = p_at + p_lease, run_id = c.run_id, seq = c.seq,
+            token = lane.token + 1, leased = true, place = 0, ready_at = p_at + p_lease, lease_until = p_at + p_lease, run_id = c.run_id, seq = c.seq,
             definition = c.definition, node_id = p_node, claim_number = p_number, started_at = p_at,
             last_attempt_at = p_at, retry_at = NULL, removed = false,
             attempt = CASE WHEN lane.run_id IS NULL THEN 1 ELSE lane.attempt + 1 END,
@@ -426,32 +469,45 @@ BEGIN
         FROM c WHERE lane.ctid = c.row
         RETURNING lane.id, lane.attempt, lane.token, lane.first_started_at, c.run_id, c.definition, c.payload, c.cause,
             c.due, c.event, c.depth, c.is_new
+    ), a AS MATERIALIZED (
+        SELECT array_agg(u.id) AS lane, array_agg(u.run_id) AS runs, array_agg(u.definition) AS definitions,
+            CASE WHEN count(u.payload) > 0 THEN array_agg(u.payload) END AS payloads, array_agg(u.cause) AS causes,
+            array_agg(u.attempt) AS attempts, max(u.attempt) AS attempt, array_agg(u.token) AS tokens,
+            CASE WHEN min(u.first_started_at) < p_at THEN array_agg(u.first_started_at) END AS firsts,
+            CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS dues,
+            CASE WHEN count(u.event) > 0 THEN array_agg(u.event) END AS events,
+            CASE WHEN max(u.depth) > 0 THEN array_agg(u.depth) END AS depths, array_agg(u.depth + 1) AS next_depths,
+            CASE WHEN count(d.body) > 0 THEN array_agg(d.body) END AS bodies,
+            CASE WHEN count(d.body) > 0 THEN array_agg(d.payload) END AS body_payloads
+        FROM u LEFT JOIN LATERAL (SELECT body, payload FROM definition WHERE id = u.definition OFFSET 0) d ON u.is_new
+        HAVING count(*) > 0
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, attempt, depth, kind, cause)
-        SELECT array_agg(u.id), array_agg(u.definition), p_at, array_agg(u.run_id),
-            CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END, array_agg(u.attempt), array_agg(u.depth + 1),
-            'JobTriggered', array_agg(u.cause)
-        FROM u WHERE p_tells HAVING count(*) > 0
+        SELECT a.lane, a.definitions, p_at, a.runs, a.dues, a.attempts, a.next_depths, 'JobTriggered', a.causes
+        FROM a WHERE p_tells
         RETURNING id
     )
-    -- In the order that the outbox has, too. What the node knows, or can tell from the rest, is left out: its name, the
-    -- end of its lease, a first start, the definition if it had the job before.
-    SELECT 1, NULL::integer, NULL::timestamptz, NULL::timestamptz, u.run_id, u.definition, u.payload, u.cause, u.attempt,
-        u.token, p_at, nullif(u.first_started_at, p_at), NULL::timestamptz, u.due, u.event, u.depth, p_queue, NULL,
-        p_is_missing, d.body, d.payload, (SELECT o.id FROM o), NULL::integer[]
-    FROM u LEFT JOIN LATERAL (SELECT body, payload FROM definition WHERE id = u.definition OFFSET 0) d ON u.is_new;
+    SELECT 1, p_at, (SELECT id FROM o), a.runs, a.definitions, a.payloads, a.causes,
+        CASE WHEN a.attempt > 1 THEN a.attempts END, a.tokens, a.firsts, a.dues, a.events, a.depths, ARRAY[p_queue],
+        a.bodies, a.body_payloads, p_is_missing
+    INTO v_claimed.what, v_claimed.at, v_claimed.outbox, v_claimed.runs, v_claimed.definitions, v_claimed.payloads,
+        v_claimed.causes, v_claimed.attempts, v_claimed.tokens, v_claimed.firsts, v_claimed.dues, v_claimed.events,
+        v_claimed.depths, v_claimed.queues, v_claimed.bodies, v_claimed.body_payloads, v_claimed.is_missing
+    FROM a;
+    RETURN v_claimed;
 END $$;
 
--- Leases that are held, by the end they have; `number` is that of the claim.
-CREATE FUNCTION _leased_claims(p_what integer, p_at timestamptz, p_handlers text[]) RETURNS SETOF exchanged
+-- Leases that may end until p_until, one in a row; `numbers` is that of the claim.
+CREATE FUNCTION _leases(p_what integer, p_handlers text[], p_until timestamptz) RETURNS SETOF exchanged
 LANGUAGE sql STABLE AS $$
-    SELECT p_what, l.claim_number::integer, p_at, NULL::timestamptz, l.run_id, l.definition, r.payload, r.cause,
-        l.attempt, l.token, l.started_at, l.first_started_at, l.ready_at, r.due, r.event, r.depth, l.queue, l.node_id,
-        d.handler <> ALL (p_handlers), d.body, d.payload, NULL::bigint, NULL::integer[]
+    SELECT p_what, l.started_at, NULL::timestamptz, NULL::bigint, ARRAY[l.claim_number::integer], ARRAY[l.run_id],
+        ARRAY[l.definition], ARRAY[r.payload], ARRAY[r.cause], ARRAY[l.attempt], ARRAY[l.token],
+        ARRAY[l.first_started_at], ARRAY[r.due], ARRAY[r.event], ARRAY[r.depth], ARRAY[l.queue], ARRAY[d.body],
+        ARRAY[d.payload], d.handler <> ALL (p_handlers), l.node_id, l.lease_until
     FROM lane l
     CROSS JOIN LATERAL (SELECT * FROM run WHERE run_id = l.run_id OFFSET 0) r
     CROSS JOIN LATERAL (SELECT * FROM definition WHERE id = l.definition OFFSET 0) d
-    WHERE l.place = 0 AND l.ready_at IS NOT NULL ORDER BY l.ready_at
+    WHERE l.place = 0 AND l.ready_at <= p_until ORDER BY l.ready_at
 $$;
 
 -- Settlements refused because their run is gone: whether the same node settled it with the same token before.
@@ -485,7 +541,8 @@ BEGIN
         SELECT i.*, r.lane FROM unnest(p_runs, p_tokens, p_leases) WITH ORDINALITY i(run_id, token, lease, n)
         LEFT JOIN LATERAL (SELECT lane FROM run WHERE run_id = i.run_id OFFSET 0) r ON true
     ), u AS (
-        UPDATE lane SET ready_at = greatest(ready_at, v_at + i.lease) FROM i
+        UPDATE lane SET ready_at = greatest(lease_until, v_at + i.lease),
+            lease_until = greatest(lease_until, v_at + i.lease) FROM i
         WHERE lane.id = i.lane AND leased AND lane.token = i.token AND lane.run_id = i.run_id AND node_id = p_node
         RETURNING i.n, lane.stop
     )

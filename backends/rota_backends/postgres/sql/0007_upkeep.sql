@@ -197,6 +197,8 @@ BEGIN
         RETURN NEXT NULL::outbox;  -- a row of nothing: another node relays
         RETURN;
     END IF;
+    -- Lost in a crash of the server it is told again, which is allowed: nobody waits for the disk.
+    PERFORM set_config('synchronous_commit', 'off', true);
     DELETE FROM outbox WHERE id = ANY (p_done);
     IF cardinality(a_rows) > 0 THEN
         INSERT INTO set_aside
