@@ -14,17 +14,17 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from rota import JobDefinition, Manual
+from rota import JobDefinition, Manual, VirtualClock
 from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, PauseChange, Registration, RunQuery, Settlement
 from rota.ids import new_run_id
 from rota.lifecycle import dead_lettered, retried
 from rota.run import AttemptOutcome, Cause, RunState
 from rota_backends.postgres import PostgresBackend, rows
 from tests.postgres.driving import LEASE, claim, register, request, sql, success, trigger
-from tests.servers import SCHEMA, postgres_url
+from tests.servers import SCHEMA, fresh_store, postgres_url
 
 _numbers = count(1)
-_UPDATED = "SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname = 'lane'"
+_UPDATED = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname = 'lane'"
 
 
 async def queued(backend: Backend, name: str, times: int = 1, **fields: Any) -> list[UUID]:
@@ -43,17 +43,32 @@ async def exchange(backend: Backend, ended: Sequence[Claim], limit: int = 100, *
     return claimed.claims
 
 
-async def seen_inside(batch: Sequence[Settlement], limit: int = 100) -> tuple[int, int]:
-    """How many runs one exchange hands over, and how many times it changes a row of `lane`."""
+async def seen_inside(batch: Sequence[Settlement], limit: int = 100) -> tuple[int, int, int]:
+    """How many runs one exchange hands over, how many times it changes a row of `lane`, and how many of these times
+    without an entry in an index."""
     connection = await asyncpg.connect(postgres_url())
     async with connection.transaction():
         found = await connection.fetch(
             f'SELECT * FROM "{SCHEMA}".exchange({", ".join(f"${number}" for number in range(1, 22))})', None,
             *rows.settlement_columns(batch), None, *rows.claim_arguments(request("node", limit)),
         )  # fmt: skip
-        updated: int = await connection.fetchval(_UPDATED, SCHEMA)
+        (updated,) = await connection.fetch(_UPDATED, SCHEMA)
     await connection.close()
-    return sum(len(row["runs"] or ()) for row in found), updated
+    return sum(len(row["runs"] or ()) for row in found), *updated
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def on_a_clock(clock: VirtualClock) -> AsyncGenerator[PostgresBackend]:
+    """Open, on an empty store; its time is moved by hand."""
+    made = PostgresBackend(fresh_store(), schema=SCHEMA, clock=clock)
+    await made.open()
+    yield made
+    await made.close()
 
 
 @asynccontextmanager
@@ -76,12 +91,14 @@ async def held_up(call: Coroutine[Any, Any, list[Claim]]) -> asyncio.Task[list[C
     return task
 
 
-async def test_a_lane_is_changed_once_when_it_is_settled_and_taken_again(backend: PostgresBackend) -> None:
+async def test_a_lane_is_changed_once_and_in_no_index_when_it_is_settled_and_taken_again(
+    backend: PostgresBackend,
+) -> None:
     await register(backend, "a", "b")
     await trigger(backend, "a", 2)
     await trigger(backend, "b", 2)
     first = (await claim(backend)).claims
-    assert await seen_inside([success(each) for each in first]) == (2, 2)
+    assert await seen_inside([success(each) for each in first]) == (2, 2, 2)
 
 
 async def test_the_next_run_is_as_a_claim_would_have_it(backend: PostgresBackend) -> None:
@@ -102,6 +119,65 @@ async def test_the_next_run_is_as_a_claim_would_have_it(backend: PostgresBackend
     runs = {run.run_id: run for run in await backend.runs(RunQuery("default", "a"))}
     assert [runs[each].started_at for each in (one, two, three)] == [each.started_at for each in (first, second, third)]
     assert [runs[each].ended_at for each in (one, two)] == [second.started_at, third.started_at]
+
+
+async def test_a_lease_that_went_on_ends_when_it_says(clock: VirtualClock, on_a_clock: PostgresBackend) -> None:
+    """Its place in the index may be that of the lease before: nobody finds it ended earlier, or later."""
+    backend = on_a_clock
+    await register(backend, "a")
+    await queued(backend, "a", 2)
+    (first,) = (await claim(backend)).claims
+    clock.step(LEASE / 32)
+    (second,) = await exchange(backend, [first])
+    assert second.lease_until == clock.now() + LEASE
+    clock.step(LEASE * 31 / 32)
+    before = await claim(backend, "other")
+    assert (before.expired, before.next_at) == ([], second.lease_until)
+    clock.step(second.lease_until - clock.now())
+    (ended,) = (await claim(backend, "other")).expired
+    assert (ended.run_id, ended.lease_until) == (second.run_id, second.lease_until)
+
+
+async def test_lanes_of_several_bands_go_on_in_one_exchange(backend: PostgresBackend) -> None:
+    jobs = {"a": ("ok", "slow"), "b": ("fine", "default"), "c": ("ok", "default")}
+    for name, (handler, queue) in jobs.items():
+        definition = JobDefinition(name, handler, Manual(), queue=queue)
+        await backend.register([Registration(definition, 0, new_run_id())])
+        await queued(backend, name, 2)
+    both = frozenset({"ok", "fine"})
+    held = (await backend.claim(ClaimRequest("node", both, 10, LEASE, number=next(_numbers), hand=1))).claims
+    batch, asked = [success(each) for each in held], ClaimRequest("node", both, 3, LEASE)
+    _, claimed = await backend.settle(batch, asked)
+    assert claimed is not None
+    assert {each.key.job_id: (each.definition.handler_name, each.queue) for each in claimed.claims} == jobs
+    for each in held:
+        (ended,) = await backend.runs(RunQuery("default", run_id=each.run_id))
+        assert (ended.state, ended.handler_name) == (RunState.SUCCEEDED, jobs[each.key.job_id][0])
+
+
+async def test_a_lane_goes_on_over_a_run_that_was_cancelled(backend: PostgresBackend) -> None:
+    await register(backend, "a")
+    runs = await queued(backend, "a", 3)
+    held = (await claim(backend)).claims
+    assert await backend.cancel(runs[1], "default", "why", new_run_id())
+    assert await seen_inside([success(each) for each in held]) == (1, 1, 1)
+    states = {run.run_id: run.state for run in await backend.runs(RunQuery("default", "a"))}
+    assert [states[each] for each in runs] == [RunState.SUCCEEDED, RunState.CANCELLED, RunState.RUNNING]
+
+
+@pytest.mark.parametrize("ago", [LEASE / 2, -LEASE], ids=["long ago", "extended"])
+async def test_a_lease_that_went_on_is_looked_for_in_time(
+    clock: VirtualClock, on_a_clock: PostgresBackend, ago: timedelta
+) -> None:
+    backend = on_a_clock
+    await register(backend, "a")
+    await queued(backend, "a", 2)
+    (first,) = (await claim(backend)).claims
+    await sql("UPDATE lane SET ready_at = ready_at - $1::interval, lease_until = lease_until - $1::interval", ago)
+    (second,) = await exchange(backend, [first])
+    assert (await claim(backend, "other")).next_at == second.lease_until
+    clock.step(LEASE)
+    assert [each.run_id for each in (await claim(backend, "other")).expired] == [second.run_id]
 
 
 async def test_facts_of_a_lane_that_goes_on_are_in_order(backend: PostgresBackend) -> None:
@@ -163,7 +239,7 @@ async def test_what_went_on_is_not_refused_where_the_rest_is_settled(backend: Po
     await trigger(backend, "ends")
     await trigger(backend, "goes on", 2)
     held = (await claim(backend)).claims
-    assert await seen_inside([success(each) for each in held]) == (1, 2)
+    assert await seen_inside([success(each) for each in held]) == (1, 2, 1)
 
 
 async def test_no_more_lanes_go_on_than_the_claim_may_bring(backend: PostgresBackend) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -44,6 +45,7 @@ _JOBS, _FAILING = 20_000, 3_000  # and how many of them wait for their next atte
 _LONG, _DELAYED = 19_000, 19_001  # jobs with a long queue
 _BATCH = 50
 _MOST = 20 * _BATCH  # rows of one table in one statement
+_untouched = count(4_000, 2 * _BATCH)  # jobs: old versions of rows, if nobody has cleared them away, are read too
 _BODY = definition_text(JobDefinition("JOB", "ok", Manual()))
 _FINISHED = "run_id, lane, seq, queued_at, ended_at, missed_count, attempt, state, cause, handler"
 _FILL = f"""
@@ -155,7 +157,8 @@ def _triggers(*numbers: int, **options: Any) -> list[Enqueue]:
 async def _work(reader: Reader) -> dict[str, Counter[str]]:
     """A node's life: trigger, claim, renew, settle and claim, hand back."""
     backend, read = reader.backend, reader.read
-    seen = {"trigger": await read(backend.enqueue(_triggers(*range(4_000, 4_000 + 2 * _BATCH))))}
+    first = next(_untouched)
+    seen = {"trigger": await read(backend.enqueue(_triggers(*range(first, first + 2 * _BATCH))))}
     seen["trigger, long queue"] = await read(backend.enqueue(_triggers(_LONG, _DELAYED)))
     seen["trigger, later"] = await read(backend.enqueue(_triggers(_DELAYED, delay=timedelta(hours=1))))
     seen["trigger, key"] = await read(

@@ -141,18 +141,20 @@ BEGIN
     UPDATE definition SET retired_at = p_at WHERE id = ANY (v_old);
 END $$;
 
+CREATE FUNCTION _is_in_use(p_band band) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN  -- a function, or else the planner may compare all bands with all definitions
+    PERFORM FROM definition
+    WHERE handler = p_band.handler AND queue = p_band.queue AND priority = p_band.priority LIMIT 1;
+    RETURN FOUND;
+END $$;
+
 -- Bands that no definition can put a lane into. Whoever takes one up holds it (`_band`): it is passed over, or seen in
 -- the second look.
 CREATE FUNCTION _prune_bands() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_bands integer[] := ARRAY(
-        SELECT id FROM band b WHERE NOT EXISTS (
-            SELECT FROM definition d
-            WHERE d.handler = b.handler AND d.queue = b.queue AND d.priority = b.priority)
-        FOR UPDATE SKIP LOCKED);
+    v_bands integer[] := ARRAY(SELECT id FROM band WHERE NOT _is_in_use(band) FOR UPDATE SKIP LOCKED);
 BEGIN
-    DELETE FROM band b WHERE id = ANY (v_bands) AND NOT EXISTS (
-        SELECT FROM definition d WHERE d.handler = b.handler AND d.queue = b.queue AND d.priority = b.priority);
+    DELETE FROM band WHERE id = ANY (v_bands) AND NOT _is_in_use(band);
 END $$;
 
 -- Whether this node may relay. The lock is taken over or taken on now and then, not with every page.
