@@ -17,7 +17,7 @@ from rota_backends.postgres.connections import Connection, Connections
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.wakeups import Announcer
 from tests.postgres.driving import claim, register, sql, trigger
-from tests.servers import SCHEMA, postgres_url
+from tests.servers import SCHEMA, fresh_store, postgres_url
 
 _OTHERS = "FROM pg_stat_activity WHERE application_name LIKE 'rota%' AND pid <> pg_backend_pid()"
 
@@ -30,6 +30,66 @@ async def test_a_statement_goes_to_the_session_that_has_run_it(backend: Postgres
     assert len(set(first)) == 3
     for order in ((2, 0, 1), (1, 2, 0), (0, 0, 0)):
         assert [await connections.value(statements[number]) for number in order] == [first[number] for number in order]
+
+
+async def _rehearsed(backend: PostgresBackend) -> None:
+    backend.subscribe(lambda: None)
+    assert backend._rehearsal is not None
+    await backend._rehearsal
+
+
+async def test_every_connection_has_rehearsed_before_it_matters(backend: PostgresBackend) -> None:
+    await _rehearsed(backend)
+    connections = backend._connections
+    assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
+    assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
+
+
+async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    await trigger(backend, "job", 2)
+    await claim(backend)
+    tables = [row[0] for row in await sql("SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA)]
+    look = " UNION ALL ".join(f"SELECT '{each}', t::text FROM {each} t" for each in tables)
+    before = sorted(map(tuple, await sql(look)))
+    await _rehearsed(backend)
+    assert sorted(map(tuple, await sql(look))) == before
+
+
+async def test_a_rehearsal_opens_no_more_connections_than_there_may_be(backend: PostgresBackend) -> None:
+    """Others come and go meanwhile."""
+    connections = backend._connections
+    most, source = 0, random.Random(4)
+
+    async def call() -> None:
+        nonlocal most
+        for _ in range(20):
+            await asyncio.sleep(source.random() / 100)
+            await connections.fetch("SELECT pg_sleep(0.002)")
+            most = max(most, len(connections._idle) + len(connections._busy))
+
+    await asyncio.gather(_rehearsed(backend), *(call() for _ in range(6)))
+    assert most == 4
+    assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
+
+
+async def test_a_rehearsal_ends_with_its_backend() -> None:
+    backend = PostgresBackend(fresh_store(), schema=SCHEMA)
+    await backend.open()
+    backend.subscribe(lambda: None)
+    await asyncio.sleep(0.005)
+    await backend.close()
+    await _eventually(lambda: _count(_OTHERS), 0)
+    assert not [each for each in asyncio.all_tasks() if each.get_name() == "rota rehearsal"]
+
+
+async def test_a_rehearsal_that_is_refused_is_let_be(backend: PostgresBackend) -> None:
+    async def refused(*calls: object) -> None:
+        raise StoreUnavailable("no")
+
+    setattr(backend._connections, "rehearse", refused)  # noqa: B010
+    await _rehearsed(backend)
+    assert await backend.now()
 
 
 async def test_cancelled_calls_leave_nothing_behind(backend: PostgresBackend) -> None:

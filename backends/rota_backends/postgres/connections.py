@@ -64,6 +64,8 @@ class Connections:
         self._busy: set[Connection] = set()
         self._known: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self._leaving: set[asyncio.Task[None]] = set()
+        self._size = size
+        self._taken = 0
         self._slots = asyncio.Semaphore(size)
         self._is_open = False
 
@@ -97,6 +99,22 @@ class Connections:
         """The one value of one row."""
         return (await self.fetch(sql, *args))[0][0]
 
+    async def rehearse(self, *calls: tuple[str, Sequence[Any]]) -> None:
+        """Let every connection there may be plan these statements, which are to change nothing: what a session plans
+        when it matters makes somebody wait."""
+
+        async def inside(connection: Connection) -> list[Row]:
+            for sql, args in calls:
+                await connection.fetch(sql, *args, timeout=self._timeout)
+                self._known[connection].add(sql)
+            return []
+
+        try:
+            for _ in range(self._size):
+                await self._once(calls[0][0], inside, is_rehearsal=True)
+        except asyncpg.PostgresError as error:
+            raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
+
     async def script(self, work: Callable[[Connection], Awaitable[None]]) -> None:
         """Several statements in one transaction, on a connection of their own."""
 
@@ -111,9 +129,14 @@ class Connections:
             raise StoreUnavailable(f"gave way to others: {type(error).__name__}") from error
 
     async def _once(
-        self, sql: str, call: Callable[[Connection], Awaitable[list[Row]]], *, keep: bool = True
+        self,
+        sql: str,
+        call: Callable[[Connection], Awaitable[list[Row]]],
+        *,
+        keep: bool = True,
+        is_rehearsal: bool = False,
     ) -> list[Row]:
-        connection = await self._take(sql)
+        connection = await self._take(sql, is_rehearsal)
         is_well = False
         try:
             rows = await call(connection)
@@ -133,43 +156,50 @@ class Connections:
             self._give_back(connection, is_well)
         return rows
 
-    async def _take(self, sql: str) -> Connection:
+    async def _take(self, sql: str, is_rehearsal: bool) -> Connection:
         """One of the `size` connections, for one call."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._slots.acquire()
         except TimeoutError as error:
             raise StoreUnavailable("all connections are busy") from error
+        self._taken += 1
         try:
             if not self._is_open:
                 raise StoreUnavailable("the connections are closed")
-            connection = self._rested(sql) or await self.connect()
+            connection = self._rested(sql, is_rehearsal) or await self.connect()
             if not self._is_open:  # `close` came first: it did not know of this one, so nobody would part from it
                 connection.terminate()
                 raise StoreUnavailable("the connections were closed meanwhile")
         except BaseException:
-            self._slots.release()
+            self._release()
             raise
         self._busy.add(connection)
         self._known.setdefault(connection, set()).add(sql)
         return connection
 
-    def _rested(self, sql: str) -> Connection | None:
+    def _rested(self, sql: str, is_rehearsal: bool) -> Connection | None:
         self._idle = [each for each in self._idle if not each.is_closed()]
         if not self._idle:
             return None
-        best = min(self._idle, key=lambda each: (sql not in self._known[each], len(self._known[each])))
+        if is_rehearsal:  # one that does not know it yet, or another connection if there may be one
+            new = [each for each in self._idle if sql not in self._known[each]]
+            if not new and self._taken + len(self._idle) <= self._size:
+                return None
+            best = (new or self._idle)[0]
+        else:
+            best = min(self._idle, key=lambda each: (sql not in self._known[each], len(self._known[each])))
         self._idle.remove(best)
         return best
 
     def _give_back(self, connection: Connection, is_well: bool) -> None:
         self._busy.discard(connection)
         if connection.is_closed():  # perhaps by `close`, which waits for no farewell that begins after it
-            self._slots.release()
+            self._release()
             return
         if is_well and self._is_open:
             self._idle.append(connection)
-            self._slots.release()
+            self._release()
             return
         leaving = asyncio.create_task(_leave(connection), name="rota farewell")
         self._leaving.add(leaving)
@@ -178,6 +208,10 @@ class Connections:
     def _has_left(self, leaving: asyncio.Task[None]) -> None:
         """Only now another connection may be opened in its place."""
         self._leaving.discard(leaving)
+        self._release()
+
+    def _release(self) -> None:
+        self._taken -= 1
         self._slots.release()
 
     def _distrust(self) -> None:

@@ -90,7 +90,7 @@ def claims(row: Row, definitions: Mapping[int, JobDefinition], request: ClaimReq
     columns = zip(
         run_ids, map(definitions.__getitem__, numbers), payloads or none, causes, attempts or repeat(1), tokens,
         firsts or repeat(started_at), dues or none, events or none, depths or repeat(0),
-        queues if len(queues) > 1 else repeat(queues[0]),
+        queues if len(queues) > 1 else repeat(queues[0]), strict=False,  # the shortest ones are columns
     )  # fmt: skip
     return [
         Claim(

@@ -68,6 +68,7 @@ class Statements:
     )
     lock: str = _call("hold_lock", 4)
     bookmark: str = _call("set_bookmark", 3)
+    rehearse: str = _call("rehearse", 0)
 
     def __attrs_post_init__(self) -> None:
         prefix = quoted(self.schema) + "."

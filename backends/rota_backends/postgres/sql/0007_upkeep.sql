@@ -263,6 +263,17 @@ BEGIN
     RETURN coalesce((SELECT value FROM bookmark WHERE name = p_name), 0);
 END $$;
 
+-- Carries out on nothing what nodes and triggers do all day: a session plans statements when it meets them first.
+CREATE FUNCTION rehearse() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _enqueue(NULL, now(), NULL, NULL, 0, NULL, NULL, NULL);
+    PERFORM _enqueue_plain('{}', now(), NULL, '{}', '{}', '{}', '{}');
+    PERFORM _carry_on(now(), '{}', '{}', '{}', '{}', '{}', NULL, NULL, 0, 0, '{}', '0');
+    PERFORM _settle(now(), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL);
+    PERFORM _claim(now(), NULL, 0, 0, false, '{}', 0, '0', NULL, NULL);
+    PERFORM _hand_over('{}', 0, NULL, false, false, now(), NULL, 0, '0');
+END $$;
+
 -- Every function called from outside brings its settings along, so that they hold behind a pooler too: its own schema
 -- and UTC (an interval of a day is 24 hours there). The ones for batches also keep to plans by index: the planner takes
 -- a batch for ten rows, and a lane table that is emptied and filled all day for a small one.
@@ -274,7 +285,8 @@ BEGIN
     FOR f IN
         SELECT p.oid::regprocedure AS signature, p.proname IN (
             'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'notify_jobs', 'fire', 'relay',
-            'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune') AS is_batch
+            'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'rehearse')
+            AS is_batch
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = current_schema() AND p.proname NOT LIKE '\_%'
     LOOP
