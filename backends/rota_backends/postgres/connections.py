@@ -22,6 +22,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
 
 _GRACE = 1.0  # seconds for the answer that a statement took too long: only the server knows that it did nothing
+_PAUSE = 0.02  # seconds between two looks whether all connections rest
 _TRIES = 5  # of a statement that the server gave up for the sake of another
 # The server says that it did not carry the statement out, because of others or of its own state.
 _CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
@@ -101,7 +102,8 @@ class Connections:
 
     async def rehearse(self, *calls: tuple[str, Sequence[Any]]) -> None:
         """Let every connection there may be plan these statements, which are to change nothing: what a session plans
-        when it matters makes somebody wait."""
+        when it matters makes somebody wait. One at a time, while all the others rest: where much is to be done they
+        learn by doing."""
 
         async def inside(connection: Connection) -> list[Row]:
             for sql, args in calls:
@@ -109,9 +111,12 @@ class Connections:
                 self._known[connection].add(sql)
             return []
 
+        first = calls[0][0]
         try:
-            for _ in range(self._size):
-                await self._once(calls[0][0], inside, is_rehearsal=True)
+            while len(self._idle) < self._size or any(first not in self._known[each] for each in self._idle):
+                await asyncio.sleep(_PAUSE)
+                if not self._taken:
+                    await self._once(first, inside, is_rehearsal=True)
         except asyncpg.PostgresError as error:
             raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
 
@@ -184,7 +189,7 @@ class Connections:
             return None
         if is_rehearsal:  # one that does not know it yet, or another connection if there may be one
             new = [each for each in self._idle if sql not in self._known[each]]
-            if not new and self._taken + len(self._idle) <= self._size:
+            if not new and len(self._idle) < self._size:
                 return None
             best = (new or self._idle)[0]
         else:

@@ -38,13 +38,13 @@ async def schedule(client: Scheduler, jobs: int) -> None:
 
 
 async def node(backend: Backend, concurrency: int, until: Awaitable[object]) -> int:
-    """Work until told to end; how many events were written."""
+    """Work until told to end, and keep every finished run; how many events were written."""
     handlers, store = HandlerRegistry(), Written(0)
 
     @handlers.register("noop")
     async def noop(ctx: JobContext) -> None: ...
 
-    async with scheduler(backend, handlers, store, concurrency):
+    async with scheduler(backend, handlers, store, concurrency, keep=1_000_000):
         await until
     return store.last
 
