@@ -358,11 +358,10 @@ BEGIN
         v_settled.at := p_at;
         RETURN NEXT v_settled;
     END IF;
-    v_refused.numbers := ARRAY(
-        SELECT i FROM generate_subscripts(s_runs, 1) i
-        WHERE i <> ALL (coalesce(v_stored, '{}')) AND i <> ALL (coalesce(p_done, '{}')));
-    IF cardinality(v_refused.numbers) > 0 THEN
+    v_stored := coalesce(v_stored, '{}') || coalesce(p_done, '{}');
+    IF cardinality(v_stored) < cardinality(s_runs) THEN
         v_refused.what := 3;
+        v_refused.numbers := ARRAY(SELECT i FROM generate_subscripts(s_runs, 1) i WHERE i <> ALL (v_stored));
         RETURN NEXT v_refused;
     END IF;
 END $$;
