@@ -367,14 +367,17 @@ async def test_the_lease_of_the_next_run_begins_when_its_lane_was_free(backend: 
     assert second.lease_until == second.started_at + LEASE
 
 
+@pytest.mark.parametrize("beside", ["empty", "mixed"])
 async def test_who_waits_for_a_lane_holds_none_after_it_and_nothing_that_comes_after_lanes(
-    backend: PostgresBackend,
+    backend: PostgresBackend, beside: str
 ) -> None:
     """Everybody locks lanes by number: whoever did it in two turns would stand in the way of the others."""
     await register(backend, "ends", "goes on")
     await trigger(backend, "ends")
     await trigger(backend, "goes on", 2)
     held = (await claim(backend)).claims
+    if beside == "mixed":
+        await queued(backend, "ends", delay=timedelta(hours=1))
     await exchange(backend, [])  # this hand is known
     async with transaction() as somebody:
         await somebody.fetch("SELECT FROM lane ORDER BY id LIMIT 1 FOR UPDATE")

@@ -123,7 +123,7 @@ BEGIN
             SELECT ctid AS lane_row, seq, started_at, array_position(p_bands, band) AS band,
                 leased AND run_id = s_runs[s.number] AND token = s_tokens[s.number] AND node_id = c_node
                 AND attempt = 1 AND stop IS NULL AND is_open AND NOT is_mixed AND NOT removed AS goes_on
-            FROM lane WHERE id = s.lane FOR UPDATE) l
+            FROM lane WHERE id = s.lane FOR UPDATE OFFSET 0) l  -- those that do not go on are locked, too
     ) x
     WHERE x.goes_on AND x.band IS NOT NULL AND coalesce(s_nodes[x.number], s_nodes[1]) = c_node
         AND coalesce(s_facts[x.number], 1) = 1;
