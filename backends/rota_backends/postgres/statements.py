@@ -41,10 +41,7 @@ class Statements:
     enqueue: str = _call("enqueue", 10)
     enqueue_keyed: str = _call("enqueue_keyed", 11)
     arrive: str = _call("arrive", 11)
-    heard: str = (
-        "SELECT i.* FROM unnest($1::text[], $2::text[]) i(module, type) CROSS JOIN LATERAL ("
-        "SELECT FROM @.job WHERE source_module = i.module AND event_type = i.type LIMIT 1) j"
-    )
+    heard: str = _call("heard", 2)
     listening: str = _call("listening", 4)
     notify: str = _call("notify_jobs", 16)
     exchange: str = _call("exchange", 21)

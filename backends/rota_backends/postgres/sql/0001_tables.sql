@@ -58,9 +58,10 @@ CREATE TABLE band (
 );
 
 -- The hot row of a job, with all that changes of its active run: the one that is leased or waits for its next attempt.
--- ready_at is when it may be claimed (place = its band), or when to look whether its lease has ended (place = 0), which is
--- at lease_until and never before it; null when it is empty, paused or removed. Unless it is mixed, all its runs may start at once and are under its definition. Without a run_id
--- numbers and instants about it are what the last one left there: the next claim sets them.
+-- ready_at is when it may be claimed (place = its band), or when to look whether its lease has ended (place = 0); null when
+-- it is empty, paused or removed. The lease ends at lease_until, which is not before that. Unless it is mixed, all its
+-- runs may start at once and are under its definition. Without a run_id numbers and instants about it are what the last
+-- one left there: the next claim sets them.
 CREATE TABLE lane (
     id bigint PRIMARY KEY,
     place integer NOT NULL DEFAULT 0,

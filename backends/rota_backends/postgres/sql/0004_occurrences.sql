@@ -86,23 +86,27 @@ BEGIN
     RETURN v_result;
 END $$;
 
-CREATE FUNCTION _first_startable(p_lane bigint, p_at timestamptz) RETURNS uuid LANGUAGE sql AS $$
-    SELECT h.run_id FROM (
+CREATE FUNCTION _first_startable(p_lane bigint, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT h.run_id FROM (
         (SELECT r.seq, r.run_id FROM run r WHERE r.lane = p_lane AND r.start_at IS NULL ORDER BY r.seq LIMIT 1)
         UNION ALL
         (SELECT r.seq, r.run_id FROM run r WHERE r.lane = p_lane AND r.start_at <= p_at ORDER BY r.seq LIMIT 1)
-    ) h ORDER BY h.seq LIMIT 1
-$$;
+    ) h ORDER BY h.seq LIMIT 1);
+END $$;
 
-CREATE FUNCTION _tick_waits_behind(p_lane bigint, p_first uuid, p_at timestamptz) RETURNS boolean LANGUAGE sql AS $$
-    SELECT EXISTS (SELECT FROM run WHERE lane = p_lane AND start_at IS NULL AND run_id <> p_first AND cause = 'cron')
-        OR EXISTS (SELECT FROM run WHERE lane = p_lane AND start_at <= p_at AND run_id <> p_first AND cause = 'cron')
-$$;
+CREATE FUNCTION _tick_waits_behind(p_lane bigint, p_first uuid, p_at timestamptz) RETURNS boolean LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM run WHERE lane = p_lane AND start_at IS NULL AND run_id <> p_first AND cause = 'cron')
+        OR EXISTS (SELECT FROM run WHERE lane = p_lane AND start_at <= p_at AND run_id <> p_first AND cause = 'cron');
+END $$;
 
-CREATE FUNCTION _is_known(p_run uuid) RETURNS boolean LANGUAGE sql AS $$
-    SELECT EXISTS (SELECT FROM run WHERE run_id = p_run) OR EXISTS (SELECT FROM history WHERE run_id = p_run)
-        OR EXISTS (SELECT FROM letter WHERE run_id = p_run) OR EXISTS (SELECT FROM arrival WHERE run_id = p_run)
-$$;
+CREATE FUNCTION _is_known(p_run uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM run WHERE run_id = p_run) OR EXISTS (SELECT FROM history WHERE run_id = p_run)
+        OR EXISTS (SELECT FROM letter WHERE run_id = p_run) OR EXISTS (SELECT FROM arrival WHERE run_id = p_run);
+END $$;
 
 CREATE TYPE enqueued AS (run_id uuid, refusal text, woke boolean);
 
@@ -345,6 +349,14 @@ BEGIN
     VALUES (j.lane, p_run, j.definition, v_at, CASE WHEN p_delay > '0' THEN v_at + p_delay END, p_cause, p_payload);
     PERFORM _announce(p_tag);
     RETURN ROW(p_run, NULL, true)::enqueued;
+END $$;
+
+-- Of these kinds of events those that some job waits for.
+CREATE FUNCTION heard(p_modules text[], p_types text[]) RETURNS TABLE (module text, type text) LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN QUERY SELECT i.* FROM unnest(p_modules, p_types) i(a_module, a_type) CROSS JOIN LATERAL (
+        SELECT FROM job j WHERE j.source_module = i.a_module AND j.event_type = i.a_type LIMIT 1) x;
 END $$;
 
 -- The jobs that wait for an event now (EVENT-1).

@@ -460,9 +460,9 @@ BEGIN
             = (SELECT handler FROM band WHERE id = p_band))
     ), u AS (
         UPDATE lane SET
-            token = lane.token + 1, leased = true, place = 0, ready_at = p_at + p_lease, lease_until = p_at + p_lease, run_id = c.run_id, seq = c.seq,
-            definition = c.definition, node_id = p_node, claim_number = p_number, started_at = p_at,
-            last_attempt_at = p_at, retry_at = NULL, removed = false,
+            token = lane.token + 1, leased = true, place = 0, ready_at = p_at + p_lease,
+            lease_until = p_at + p_lease, run_id = c.run_id, seq = c.seq, definition = c.definition, node_id = p_node,
+            claim_number = p_number, started_at = p_at, last_attempt_at = p_at, retry_at = NULL, removed = false,
             attempt = CASE WHEN lane.run_id IS NULL THEN 1 ELSE lane.attempt + 1 END,
             first_started_at = CASE WHEN lane.run_id IS NULL THEN p_at ELSE lane.first_started_at END
         FROM c WHERE lane.ctid = c.row
