@@ -34,10 +34,19 @@ async def queued(backend: Backend, name: str, times: int = 1, **fields: Any) -> 
     return runs
 
 
-async def exchange(backend: Backend, ended: Sequence[Claim], limit: int = 100, **fields: Any) -> list[Claim]:
-    """Settle as succeeded, and claim."""
+async def exchange(
+    backend: Backend, ended: Sequence[Claim], limit: int = 100, *, failing: str = "", **fields: Any
+) -> list[Claim]:
+    """Settle as succeeded, or as failed what is of that job, and claim."""
     asked = ClaimRequest("node", frozenset({"ok"}), limit, LEASE, number=next(_numbers), hand=1, **fields)
-    settled, claimed = await backend.settle([success(each) for each in ended], asked)
+    later = timedelta(hours=1)
+    settled, claimed = await backend.settle(
+        [
+            retried(each, "node", AttemptOutcome.FAILED, "no", later) if each.key.job_id == failing else success(each)
+            for each in ended
+        ],
+        asked,
+    )
     assert all(settled)
     assert claimed is not None
     return claimed.claims
@@ -136,6 +145,18 @@ async def test_a_lease_that_went_on_ends_when_it_says(clock: VirtualClock, on_a_
     clock.step(second.lease_until - clock.now())
     (ended,) = (await claim(backend, "other")).expired
     assert (ended.run_id, ended.lease_until) == (second.run_id, second.lease_until)
+
+
+async def test_a_first_start_is_kept_when_the_clock_stepped_back(
+    clock: VirtualClock, on_a_clock: PostgresBackend
+) -> None:
+    await register(on_a_clock, "a")
+    await queued(on_a_clock, "a")
+    (first,) = (await claim(on_a_clock)).claims
+    clock.step(-timedelta(hours=1))
+    await on_a_clock.settle([retried(first, "node", AttemptOutcome.FAILED, "no", timedelta(0))])
+    (second,) = (await claim(on_a_clock)).claims
+    assert (second.first_started_at, second.started_at) == (first.started_at, clock.now())
 
 
 async def test_lanes_of_several_bands_go_on_in_one_exchange(backend: PostgresBackend) -> None:
@@ -367,7 +388,7 @@ async def test_the_lease_of_the_next_run_begins_when_its_lane_was_free(backend: 
     assert second.lease_until == second.started_at + LEASE
 
 
-@pytest.mark.parametrize("beside", ["empty", "mixed"])
+@pytest.mark.parametrize("beside", ["empty", "mixed", "failing"])
 async def test_who_waits_for_a_lane_holds_none_after_it_and_nothing_that_comes_after_lanes(
     backend: PostgresBackend, beside: str
 ) -> None:
@@ -381,7 +402,7 @@ async def test_who_waits_for_a_lane_holds_none_after_it_and_nothing_that_comes_a
     await exchange(backend, [])  # this hand is known
     async with transaction() as somebody:
         await somebody.fetch("SELECT FROM lane ORDER BY id LIMIT 1 FOR UPDATE")
-        answer = await held_up(exchange(backend, held))
+        answer = await held_up(exchange(backend, held, failing="ends" if beside == "failing" else ""))
         await somebody.fetch("SELECT FROM lane FOR UPDATE NOWAIT")
         assert await somebody.fetch("SELECT FROM hand WHERE hand = 1 FOR UPDATE NOWAIT")
     assert [each.key.job_id for each in await answer] == ["goes on"]

@@ -10,8 +10,10 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from rota.backend import JobKey
+from rota.backend import Enqueue, JobKey
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota.ids import new_run_id
+from rota.run import Cause
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection, Connections
 from rota_backends.postgres.statements import Statements
@@ -33,9 +35,9 @@ async def test_a_statement_goes_to_the_session_that_has_run_it(backend: Postgres
 
 
 async def _rehearsed(backend: PostgresBackend) -> None:
-    backend.subscribe(lambda: None)
-    assert backend._rehearsal is not None
-    await backend._rehearsal
+    await claim(backend)
+    assert backend._rehearsal._task is not None
+    await backend._rehearsal._task
 
 
 async def test_every_connection_has_rehearsed_before_it_matters(backend: PostgresBackend) -> None:
@@ -49,10 +51,17 @@ async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
     await register(backend, "job")
     await trigger(backend, "job", 2)
     await claim(backend)
+    application = await asyncpg.connect(postgres_url())
+    async with application.transaction():
+        arrival = Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 10)
+        await backend.enqueue([arrival], within=application)
+    await application.close()
     tables = [row[0] for row in await sql("SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA)]
     look = " UNION ALL ".join(f"SELECT '{each}', t::text FROM {each} t" for each in tables)
     before = sorted(map(tuple, await sql(look)))
-    await _rehearsed(backend)
+    backend._rehearsal.begin()
+    assert backend._rehearsal._task is not None
+    await backend._rehearsal._task
     assert sorted(map(tuple, await sql(look))) == before
 
 
@@ -73,14 +82,23 @@ async def test_a_rehearsal_opens_no_more_connections_than_there_may_be(backend: 
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
 
 
-async def test_a_rehearsal_ends_with_its_backend() -> None:
-    backend = PostgresBackend(fresh_store(), schema=SCHEMA)
-    await backend.open()
-    backend.subscribe(lambda: None)
-    await asyncio.sleep(0.005)
-    await backend.close()
+async def test_a_rehearsal_ends_with_its_backend_and_nobody_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(15):
+        backend = PostgresBackend(fresh_store(), schema=SCHEMA)
+        await backend.open()
+        await claim(backend)
+        await asyncio.sleep(number / 150)
+        await backend.close()
     await _eventually(lambda: _count(_OTHERS), 0)
     assert not [each for each in asyncio.all_tasks() if each.get_name() == "rota rehearsal"]
+    assert not caplog.records
+
+
+async def test_who_only_triggers_does_not_rehearse(backend: PostgresBackend) -> None:
+    backend.subscribe(lambda: None)
+    await register(backend, "job")
+    await trigger(backend, "job")
+    assert backend._rehearsal._task is None
 
 
 async def test_a_rehearsal_that_is_refused_is_let_be(backend: PostgresBackend) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
 from rota.backend.port import Backend
 from rota.backend.types import LockGrant
 from rota.calls import STORE_ERRORS
-from rota.clock import current_activity, watch
+from rota.clock import at_work, current_activity, watch
 from rota.errors import LeaseLost, LockTaken
 from rota.ids import new_node_id
 from rota.names import check_duration, check_name
@@ -30,7 +30,9 @@ async def hold_lock(
     if wait is not None:
         check_duration("wait", wait, zero=True)
     holder = new_node_id()  # a lock belongs to its block: two blocks of one node exclude each other too
-    grant = await _acquire(backend, call, name, holder, ttl, wait)
+    # A virtual clock waits for a handler anyway; of others it must know that they wait for the store, not for time.
+    with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
+        grant = await _acquire(backend, call, name, holder, ttl, wait)
     block = asyncio.current_task()
     assert block is not None
     renewal = _Renewal(backend, grant, holder, ttl, block)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -100,21 +101,24 @@ class Connections:
         """The one value of one row."""
         return (await self.fetch(sql, *args))[0][0]
 
-    async def rehearse(self, *calls: tuple[str, Sequence[Any]]) -> None:
+    async def rehearse(self, enough: asyncio.Event, *calls: tuple[str, Sequence[Any]]) -> None:
         """Let every connection there may be plan these statements, which are to change nothing: what a session plans
         when it matters makes somebody wait. One at a time, while all the others rest: where much is to be done they
         learn by doing."""
+        first = calls[0][0]
 
         async def inside(connection: Connection) -> list[Row]:
             for sql, args in calls:
-                await connection.fetch(sql, *args, timeout=self._timeout)
-                self._known[connection].add(sql)
+                if not enough.is_set():
+                    await connection.fetch(sql, *args, timeout=self._timeout + _GRACE)
+                    self._known[connection].add(sql)
             return []
 
-        first = calls[0][0]
         try:
             while len(self._idle) < self._size or any(first not in self._known[each] for each in self._idle):
-                await asyncio.sleep(_PAUSE)
+                await _until(enough, _PAUSE)
+                if enough.is_set():
+                    return
                 if not self._taken:
                     await self._once(first, inside, is_rehearsal=True)
         except asyncpg.PostgresError as error:
@@ -271,6 +275,12 @@ class Connections:
         idle, self._idle = self._idle, []
         await asyncio.gather(*self._leaving, *(_leave(connection) for connection in idle))
         await asyncio.sleep(0)  # a terminated connection lets go of its socket in the next round of the event loop
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _leave(connection: Connection) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 from rota.backend import Backend, Enqueue
 from rota.capability import Capability, Precision
 from rota.clock import Clock, VirtualClock
-from rota.errors import RotaError, ScheduleError
-from rota_backends.postgres import migrations, rows
+from rota.errors import ScheduleError
+from rota_backends.postgres import migrations
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.definitions import Definitions
 from rota_backends.postgres.own import OwnRows
+from rota_backends.postgres.rehearsal import Rehearsal
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.triggers import Answers, Triggers
 from rota_backends.postgres.wakeups import Announcer, Listener
@@ -56,7 +57,7 @@ class Store(Backend):
         self._triggers = Triggers(self._store_triggers)
         self._wakes: list[Callable[[], None]] = []
         self._listener: Listener | None = None
-        self._rehearsal: asyncio.Task[None] | None = None
+        self._rehearsal = Rehearsal(self._connections, self._sql)
         self._opened = 0
         self._opening = asyncio.Lock()
 
@@ -84,10 +85,7 @@ class Store(Backend):
             if self._listener is not None:
                 await self._listener.stop()
                 self._listener = None
-            if self._rehearsal is not None:
-                self._rehearsal.cancel()
-                await asyncio.gather(self._rehearsal, return_exceptions=True)
-                self._rehearsal = None
+            await self._rehearsal.stop()
             await self._announcer.stop()
             await self._triggers.stop()
             self._own.forget()
@@ -108,18 +106,7 @@ class Store(Backend):
         if self._listener is None:
             self._listener = Listener(self._connections, self._schema, self._announcer.own, self._wake)
             self._listener.start()
-            if self._own_clock is None and not self._connections.is_pooled:  # on a clock moved by hand nobody waits
-                self._rehearsal = asyncio.create_task(self._rehearse(), name="rota rehearsal")
         return lambda: self._wakes.remove(wake) if wake in self._wakes else None
-
-    async def _rehearse(self) -> None:
-        nothing = (None, *rows.NO_SETTLEMENTS, None, *rows.claim_arguments(None))
-        try:
-            await self._connections.rehearse(
-                (self._sql.rehearse, ()), (self._sql.exchange, nothing), (self._sql.enqueue, (None, None, *([],) * 8))
-            )
-        except RotaError:
-            return  # then they plan when they are asked
 
     def _wake(self) -> None:
         for wake in list(self._wakes):

@@ -65,19 +65,23 @@ BEGIN
     IF c_node IS NULL THEN
         RETURN;
     END IF;
+    v_at := coalesce(p_now, clock_timestamp());  -- what is due by then is handed over, as far as it may be
     IF v_left > 0 OR v_carried.is_repeat IS NOT false THEN
+        IF EXISTS (SELECT FROM arrival) THEN
+            PERFORM _drain(p_now);
+        END IF;
         RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_hand, c_number, v_carried.is_repeat, c_handlers, v_left,
             c_lease, c_queues, c_slots);
     END IF;
-    v_at := coalesce(p_now, clock_timestamp());
-    RETURN QUERY SELECT * FROM _leases(2, c_handlers, v_at) l WHERE l.lease_until <= v_at LIMIT 100;
     v_row := NULL;
     v_row.what := 0;
-    v_row.at := v_at;
+    v_row.at := coalesce(p_now, clock_timestamp());
+    RETURN QUERY SELECT * FROM _leases(2, c_handlers, v_row.at) l WHERE l.lease_until <= v_row.at LIMIT 100;
     v_row.next_at := least(
-        (SELECT min(x.ready_at) FROM (SELECT 0 AS id UNION ALL SELECT id FROM band) p CROSS JOIN LATERAL (
-            SELECT ready_at FROM lane WHERE place = p.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
-        (SELECT min(lease_until) FROM lane WHERE place = 0 AND ready_at <= v_at AND lease_until > v_at));
+        (SELECT min(x.ready_at) FROM band CROSS JOIN LATERAL (
+            SELECT ready_at FROM lane WHERE place = band.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
+        (SELECT ready_at FROM lane WHERE place = 0 AND ready_at > v_row.at ORDER BY ready_at LIMIT 1),
+        (SELECT min(lease_until) FROM lane WHERE place = 0 AND ready_at <= v_row.at AND lease_until > v_row.at));
     RETURN NEXT v_row;
 END $$;
 
@@ -122,11 +126,11 @@ BEGIN
         ) s CROSS JOIN LATERAL (
             SELECT ctid AS lane_row, seq, started_at, array_position(p_bands, band) AS band,
                 leased AND run_id = s_runs[s.number] AND token = s_tokens[s.number] AND node_id = c_node
-                AND attempt = 1 AND stop IS NULL AND is_open AND NOT is_mixed AND NOT removed AS goes_on
-            FROM lane WHERE id = s.lane FOR UPDATE OFFSET 0) l  -- those that do not go on are locked, too
+                AND attempt = 1 AND stop IS NULL AND is_open AND NOT is_mixed AND NOT removed
+                AND coalesce(s_nodes[s.number], s_nodes[1]) = c_node AND coalesce(s_facts[s.number], 1) = 1 AS goes_on
+            FROM lane WHERE id = s.lane FOR UPDATE OFFSET 0) l  -- judged after the lock: all of them are locked
     ) x
-    WHERE x.goes_on AND x.band IS NOT NULL AND coalesce(s_nodes[x.number], s_nodes[1]) = c_node
-        AND coalesce(s_facts[x.number], 1) = 1;
+    WHERE x.goes_on AND x.band IS NOT NULL;
     RETURN v_locked;
 END $$;
 
@@ -383,9 +387,6 @@ DECLARE
     v_lane bigint;
     b record;
 BEGIN
-    IF EXISTS (SELECT FROM arrival) THEN
-        PERFORM _drain(p_now);
-    END IF;
     IF coalesce(c_is_repeat, c_number <> 0 AND _is_repeat(c_node, c_hand, c_number)) THEN
         RETURN QUERY SELECT * FROM _leases(1, c_handlers, 'infinity') l
             WHERE l.node_id = c_node AND l.numbers = ARRAY[c_number::integer];
@@ -472,7 +473,7 @@ BEGIN
         SELECT array_agg(u.id) AS lane, array_agg(u.run_id) AS runs, array_agg(u.definition) AS definitions,
             CASE WHEN count(u.payload) > 0 THEN array_agg(u.payload) END AS payloads, array_agg(u.cause) AS causes,
             array_agg(u.attempt) AS attempts, max(u.attempt) AS attempt, array_agg(u.token) AS tokens,
-            CASE WHEN min(u.first_started_at) < p_at THEN array_agg(u.first_started_at) END AS firsts,
+            CASE WHEN bool_or(u.first_started_at <> p_at) THEN array_agg(u.first_started_at) END AS firsts,
             CASE WHEN count(u.due) > 0 THEN array_agg(u.due) END AS dues,
             CASE WHEN count(u.event) > 0 THEN array_agg(u.event) END AS events,
             CASE WHEN max(u.depth) > 0 THEN array_agg(u.depth) END AS depths, array_agg(u.depth + 1) AS next_depths,

@@ -266,6 +266,8 @@ END $$;
 -- Carries out on nothing what nodes and triggers do all day: a session plans statements when it meets them first.
 CREATE FUNCTION rehearse() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM _is_known(NULL);
+    PERFORM _drain_lane(NULL, now());
     PERFORM _enqueue(NULL, now(), NULL, NULL, 0, NULL, NULL, NULL);
     PERFORM _enqueue_plain('{}', now(), NULL, '{}', '{}', '{}', '{}');
     PERFORM _carry_on(now(), '{}', '{}', '{}', '{}', '{}', NULL, NULL, 0, 0, '{}', '0');
