@@ -13,9 +13,13 @@ _TTL = timedelta(seconds=30)
 
 
 class Slow(InProcessBackend):
+    """Its refusals are under way for a while."""
+
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-        await asyncio.sleep(0.05)
-        return await super().lock(name, node_id, ttl)
+        grant = await super().lock(name, node_id, ttl)
+        if ttl is not None and grant is None:
+            await asyncio.sleep(0.1)
+        return grant
 
 
 async def test_time_does_not_pass_while_the_store_answers_who_waits() -> None:
