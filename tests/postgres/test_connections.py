@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -15,7 +16,7 @@ from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection, Connections
+from rota_backends.postgres.connections import Connection, Connections, Row
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.wakeups import Announcer
 from tests.postgres.driving import claim, register, sql, trigger
@@ -149,6 +150,17 @@ async def test_a_cancelled_statement_ends_on_the_server_too(
     await patient.close()
     assert await _count("FROM run") == 0
     assert not caplog.records, "and nobody hears of it"
+
+
+async def test_a_call_that_the_end_meets_between_its_steps_is_told_so(backend: PostgresBackend) -> None:
+    async def step(connection: Connection) -> list[Row]:
+        connection.terminate()
+        await asyncio.sleep(0.01)
+        found: list[Row] = await cast("Any", connection)._protocol.bind_execute()  # as the driver goes on
+        return found
+
+    with pytest.raises(OutcomeUnknown):
+        await backend._connections._once("", step)
 
 
 async def test_a_call_cut_off_by_the_end_leaves_nothing_behind(backend: PostgresBackend) -> None:

@@ -158,6 +158,11 @@ class Connections:
         except _BREAKS as error:
             self._distrust()
             raise OutcomeUnknown(f"the connection broke: {type(error).__name__}") from error
+        except AttributeError as error:
+            if not connection.is_closed():
+                raise
+            # Ended between two steps of the call: the driver finds no protocol to go on with.
+            raise OutcomeUnknown("the connection was closed meanwhile") from error
         except asyncpg.PostgresError:
             is_well = keep  # a conflict, or a mistake in the statement; the connection is as good as before
             raise
