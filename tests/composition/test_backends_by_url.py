@@ -60,15 +60,13 @@ def test_a_backend_with_from_url_gets_the_whole_url(installed: dict[str, str]) -
 
 def test_an_unknown_scheme_lists_the_known_ones(installed: dict[str, str]) -> None:
     installed["mine"] = f"{__name__}:ByUrl"
-    with pytest.raises(ScheduleError, match="mine, nats, postgres, postgresql") as caught:
+    with pytest.raises(ScheduleError, match="mine, postgres, postgresql") as caught:
         open_backend("yours://user:hunter2@host")
     assert "hunter2" not in str(caught.value)
-    assert known_schemes() == ["mine", "nats", "postgres", "postgresql"]
+    assert known_schemes() == ["mine", "postgres", "postgresql"]
 
 
-@pytest.mark.parametrize(
-    ("url", "extra"), [("postgres://h", "postgres"), ("postgresql://h", "postgres"), ("nats://h", "nats")]
-)
+@pytest.mark.parametrize(("url", "extra"), [("postgres://h", "postgres"), ("postgresql://h", "postgres")])
 @pytest.mark.parametrize("entry", [None, "rota_no_such_module:Backend"])
 def test_a_known_backend_that_is_not_installed_says_how_to_install_it(
     installed: dict[str, str], url: str, extra: str, entry: str | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, cast
@@ -100,6 +101,29 @@ async def test_who_only_triggers_does_not_rehearse(backend: PostgresBackend) -> 
     await register(backend, "job")
     await trigger(backend, "job")
     assert backend._rehearsal._task is None
+
+
+async def test_no_connection_rehearses_twice(backend: PostgresBackend) -> None:
+    """However often others were busy when it looked."""
+    connections, seen = backend._connections, Counter[Connection]()
+    once = connections._once
+
+    async def counted(sql: str, call: Callable[[Connection], Awaitable[list[Row]]], **options: bool) -> list[Row]:
+        async def inside(connection: Connection) -> list[Row]:
+            seen[connection] += options.get("is_rehearsal", False)
+            return await call(connection)
+
+        return await once(sql, inside, **options)
+
+    setattr(connections, "_once", counted)  # noqa: B010
+
+    async def calls() -> None:
+        for _ in range(60):
+            await connections.fetch("SELECT pg_sleep(0.005)")
+            await asyncio.sleep(0.005)
+
+    await asyncio.gather(_rehearsed(backend), calls(), calls())
+    assert sorted(seen.values()) == [1, 1, 1, 1]
 
 
 async def test_a_rehearsal_that_is_refused_is_let_be(backend: PostgresBackend) -> None:

@@ -15,9 +15,9 @@ from rota import HandlerRegistry, JobContext, JobDefinition, Manual, RunState, S
 from rota.backend import JobKey
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection, Connections
+from rota_backends.postgres.connections import Connection, Connections, NotPermitted
 from tests.postgres.driving import claim, register, sql, trigger
-from tests.servers import SCHEMA, PostgresServer, free_port, postgres_url
+from tests.servers import SCHEMA, PostgresServer, free_port, fresh_store, postgres_url
 
 _SOON = timedelta(seconds=60)
 _KEY = JobKey("default", "job")
@@ -209,3 +209,19 @@ async def test_a_server_that_is_gone_is_unavailable_and_all_goes_on_when_it_is_b
             await direct.close()
     finally:
         server.stop()
+
+async def test_a_missing_privilege_is_named_with_what_to_grant(admin: Connection) -> None:
+    """Of the role that migrates, and of one that may look into the schema and no further."""
+    fresh_store()
+    role = f"poor_{uuid4().hex[:8]}"
+    await admin.execute(f"CREATE ROLE {role} LOGIN")
+    parts = urlsplit(postgres_url())
+    poor = urlunsplit(parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}"))
+    try:
+        with pytest.raises(NotPermitted, match=r"permission denied for database .*grant CREATE"):
+            await PostgresBackend(poor, schema="poor").open()
+        await admin.execute(f'GRANT USAGE ON SCHEMA "{SCHEMA}" TO {role}')
+        with pytest.raises(NotPermitted, match=r"permission denied for table .*all privileges"):
+            await PostgresBackend(poor, schema=SCHEMA).open()
+    finally:
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

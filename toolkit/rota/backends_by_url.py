@@ -15,7 +15,7 @@ from rota.clock import Clock
 from rota.errors import MissingExtra, ScheduleError
 
 GROUP = "rota.backends"
-_EXTRAS = {"postgres": "postgres", "postgresql": "postgres", "nats": "nats"}
+_EXTRAS = {"postgres": "postgres", "postgresql": "postgres"}
 
 
 def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
@@ -24,7 +24,7 @@ def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
     The URL may hold a password: no error shows it (OPS-3).
     """
     if not isinstance(url, str) or ":" not in url:
-        raise ScheduleError("backend", f"must be a URL such as memory: (known schemes: {', '.join(known_schemes())})")
+        raise ScheduleError("backend", f"must be a URL such as sqlite:jobs.db (known schemes: {', '.join(known_schemes())})")
     scheme, _, rest = url.partition(":")
     make = _loaded(scheme.lower())
     options = {} if clock is None else {"clock": clock}

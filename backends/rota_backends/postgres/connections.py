@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.errors import OutcomeUnknown, RotaError, StoreUnavailable
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
@@ -48,6 +48,10 @@ _BREAKS = (
 _ARRAYS = (
     "SELECT $1::bytea[], $2::integer[], $3::bigint[], $4::boolean[], $5::interval[], $6::uuid[], $7::timestamptz[]"
 )
+
+
+class NotPermitted(RotaError):
+    """The role that connects lacks a privilege; the message says for what, and what to grant."""
 
 
 class Connections:
@@ -115,12 +119,12 @@ class Connections:
             return []
 
         try:
-            while len(self._idle) < self._size or any(first not in self._known[each] for each in self._idle):
-                await _until(enough, _PAUSE)
-                if enough.is_set():
-                    return
+            while not enough.is_set():
                 if not self._taken:
+                    if len(self._idle) == self._size and all(first in self._known[each] for each in self._idle):
+                        return
                     await self._once(first, inside, is_rehearsal=True)
+                await _until(enough, _PAUSE)
         except asyncpg.PostgresError as error:
             raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
 
@@ -158,6 +162,12 @@ class Connections:
         except _BREAKS as error:
             self._distrust()
             raise OutcomeUnknown(f"the connection broke: {type(error).__name__}") from error
+        except asyncpg.InsufficientPrivilegeError as error:
+            is_well = keep
+            raise NotPermitted(
+                f"{error}: grant CREATE on the database to the role that migrates (`rota db migrate`), and USAGE on the "
+                "schema and all privileges on its tables and sequences to the one that runs"
+            ) from error
         except AttributeError as error:
             if not connection.is_closed():
                 raise

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def load_handlers(spec: str) -> HandlerRegistry:
     from rota.registry import HandlerRegistry
 
     _, found = load(spec, "APP")
-    made = found if isinstance(found, HandlerRegistry) else found() if callable(found) else None
+    made = found if isinstance(found, HandlerRegistry) else _made(found)
     if not isinstance(made, HandlerRegistry):
         raise click.BadParameter(f"{spec!r} is no HandlerRegistry, nor a function that makes one", param_hint="APP")
     return made
@@ -66,10 +67,19 @@ def load_jobs(app: str, name: str | None) -> list[JobDefinition]:
     if name is None:
         return []
     _, found = load(f"{app.partition(':')[0]}:{name}", "--jobs")
-    jobs = found() if callable(found) else found
+    jobs = _made(found) if callable(found) else found
     if not isinstance(jobs, Iterable):
         raise click.BadParameter(f"{name!r} is no list of JobDefinition", param_hint="--jobs")
     listed = list(jobs)
     if not all(isinstance(job, JobDefinition) for job in listed):
         raise click.BadParameter(f"{name!r} holds something that is no JobDefinition", param_hint="--jobs")
     return listed
+
+
+def _made(found: Any) -> Any:
+    """What a function without arguments makes; None if it is nothing of the kind."""
+    try:
+        signature(found).bind()
+    except (TypeError, ValueError):
+        return None
+    return found()

@@ -27,14 +27,14 @@ class Migrates(Protocol):
         ...
 
 
-_url = click.argument("url", envvar="ROTA_URL")
+_url = click.argument("url", envvar="ROTA_BACKEND")
 
 
 @click.group("db")
 def db_group() -> None:
     """Look after the schema of a database.
 
-    URL names the store, for instance postgresql://user@host/database?schema=jobs; without it ROTA_URL is used. A
+    URL names the store, for instance postgresql://user@host/database?schema=jobs; without it ROTA_BACKEND is used. A
     password is best left to PGPASSWORD or a password file.
     """
 

@@ -50,13 +50,15 @@ def _installed() -> Iterator[str]:
 
 async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
     from rota.backends_by_url import open_backend
-    from rota.errors import OutcomeUnknown, StoreUnavailable
+    from rota.errors import OutcomeUnknown, RotaError, StoreUnavailable
 
     backend = open_backend(url)
     try:
         await backend.open()
     except (StoreUnavailable, OutcomeUnknown) as error:
         return [f"the store of {backend.name!r} is not reachable: {error}"]
+    except RotaError as error:
+        return [f"the store of {backend.name!r} cannot be used: {error}"]
     try:
         census = await backend.census()
         click.echo(f"store: {backend.name}, {census.jobs} jobs, {census.queued} queued, {census.running} running")
