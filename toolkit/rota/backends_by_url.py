@@ -24,7 +24,8 @@ def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
     The URL may hold a password: no error shows it (OPS-3).
     """
     if not isinstance(url, str) or ":" not in url:
-        raise ScheduleError("backend", f"must be a URL such as sqlite:jobs.db (known schemes: {', '.join(known_schemes())})")
+        known = ", ".join(known_schemes())
+        raise ScheduleError("backend", f"must be a URL such as sqlite:jobs.db (known schemes: {known})")
     scheme, _, rest = url.partition(":")
     make = _loaded(scheme.lower())
     options = {} if clock is None else {"clock": clock}

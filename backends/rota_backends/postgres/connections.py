@@ -165,8 +165,8 @@ class Connections:
         except asyncpg.InsufficientPrivilegeError as error:
             is_well = keep
             raise NotPermitted(
-                f"{error}: grant CREATE on the database to the role that migrates (`rota db migrate`), and USAGE on the "
-                "schema and all privileges on its tables and sequences to the one that runs"
+                f"{error}: grant CREATE on the database to the role that migrates (`rota db migrate`), and to the one "
+                "that runs USAGE on the schema and all privileges on its tables and sequences"
             ) from error
         except AttributeError as error:
             if not connection.is_closed():
