@@ -210,6 +210,7 @@ async def test_a_server_that_is_gone_is_unavailable_and_all_goes_on_when_it_is_b
     finally:
         server.stop()
 
+
 async def test_a_missing_privilege_is_named_with_what_to_grant(admin: Connection) -> None:
     """Of the role that migrates, and of one that may look into the schema and no further."""
     fresh_store()
