@@ -120,6 +120,12 @@ def test_wrong_use_is_explained(folder: Path, arguments: list[str], said: str) -
     assert said in result.output
 
 
+def test_every_command_takes_the_store_from_one_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTA_BACKEND", "memory:")
+    assert "store: in-process" in CliRunner().invoke(main, ["doctor"]).output
+    assert "'in-process' has no schema" in CliRunner().invoke(main, ["db", "status"]).output
+
+
 def test_a_healthy_store_is_fine(folder: Path) -> None:
     result = CliRunner().invoke(main, ["doctor", "--backend", "sqlite:new.db"])
     assert result.exit_code == 0, result.output

@@ -204,15 +204,10 @@ class Connections:
 
     def _rested(self, sql: str, is_rehearsal: bool) -> Connection | None:
         self._idle = [each for each in self._idle if not each.is_closed()]
-        if not self._idle:
+        rested = [each for each in self._idle if not is_rehearsal or sql not in self._known[each]]
+        if not rested:
             return None
-        if is_rehearsal:  # one that does not know it yet, or another connection if there may be one
-            new = [each for each in self._idle if sql not in self._known[each]]
-            if not new and len(self._idle) < self._size:
-                return None
-            best = (new or self._idle)[0]
-        else:
-            best = min(self._idle, key=lambda each: (sql not in self._known[each], len(self._known[each])))
+        best = min(rested, key=lambda each: (sql not in self._known[each], len(self._known[each])))
         self._idle.remove(best)
         return best
 
