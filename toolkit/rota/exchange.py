@@ -122,7 +122,7 @@ class Exchange:
         self._number = 0
         self._hands = backend.hands
         self._free = [_Hand(number) for number in range(backend.hands)]  # the others claim just now
-        self._is_filled = False  # the last claim brought all it could: there may be more
+        self._is_filled = False  # the last claim brought all it could, of other jobs too: more may wait
         self._stale: list[Claim] = []
         self._store_ahead = timedelta(0)  # the store's clock against ours
 
@@ -212,7 +212,7 @@ class Exchange:
         if claimed is not None and hand is not None and request is not None:
             hand.unanswered = None
             self.room.take_back(request)
-            self._is_filled = len(claimed.claims) >= request.limit > 0 and self._hands > 1
+            self._is_filled = self._hands > 1 and len(claimed.claims) >= request.limit > 0 and _are_others(claimed, batch)
             under_way = timedelta(seconds=self._clock.monotonic() - sent)
             is_late = is_repeat or under_way > self._lease / 2
             left = self._set_stale_aside(claimed, under_way) if is_late else self._lease
@@ -278,3 +278,9 @@ class Exchange:
         """Leases that have ended, without claiming anything."""
         request = ClaimRequest(self.node_id, self._handlers.names(), 0, self._lease)
         return (await self._backend.claim(request)).expired
+
+
+def _are_others(claimed: Claimed, settled: Sequence[Settlement]) -> bool:
+    """Whether the claim found jobs that waited, not only those that went on with their next runs."""
+    went_on = {settlement.key for settlement in settled}
+    return any(claim.key not in went_on for claim in claimed.claims)

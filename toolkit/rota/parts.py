@@ -54,7 +54,7 @@ class Parts:
         self.stop_waking: Callable[[], None] = lambda: None
         self.loops = list(self._loops(events))
         if self.relays:
-            self.node.on_facts = self.relay.loop.poke
+            self.node.on_facts = self.relay.look
 
     def _loops(self, events: EventStore | None) -> Iterable[Loop]:
         if self.works:

@@ -44,7 +44,14 @@ class Relay:
         self._done: list[int] = []
         self._aside: list[SetAside] = []
         self._held_up: dict[JobKey, _HeldUp] = {}
+        self._is_anothers = False
         self.loop = Loop("relay", self._turn, self._clock)
+
+    def look(self) -> None:
+        """There may be something to tell. While another node relays it is that one's to tell, and the store is asked no
+        more often than it takes to notice that it has stopped."""
+        if not self._is_anothers:
+            self.loop.poke()
 
     async def _turn(self) -> Turn:
         done, aside = self._done, self._aside
@@ -52,6 +59,7 @@ class Relay:
             self._node_id, done=done, set_aside=aside, skip=self._waiting() if self._held_up else (), limit=_PAGE
         )
         self._done, self._aside = [], []
+        self._is_anothers = facts is None
         if not facts:
             return Turn(False, self._rest())
         before = len(self._held_up)
