@@ -15,6 +15,8 @@ from rota import HandlerRegistry, JobContext, JobDefinition, Manual, OutcomeUnkn
 from rota.backend import Claim, Claimed, ClaimRequest, JobKey, Settlement
 from rota.clock import SystemClock
 from rota.exchange import Exchange, Room
+from rota.held import Held
+from rota.lifecycle import succeeded
 from rota.run import Cause
 from rota_backends.inprocess import InProcessBackend
 
@@ -35,11 +37,16 @@ class SlowStore:
         self.asked.append(request)
         self.answers.append(asyncio.get_running_loop().create_future())
         count = await self.answers[-1]
-        return Claimed(self.clock.now(), [self._claim() for _ in range(count)])
+        return Claimed(self.clock.now(), [self._claim(f"job {number}") for number in range(count)])
 
-    def _claim(self) -> Claim:
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed]:
+        return [True] * len(batch), await self.claim(then)
+
+    def _claim(self, job_id: str) -> Claim:
         now = self.clock.now()
-        definition, key = JobDefinition("job", "handler", Manual()), JobKey("default", "job")
+        definition, key = JobDefinition(job_id, "handler", Manual()), JobKey("default", job_id)
         return Claim(key, uuid4(), definition, b"", Cause.MANUAL, 1, 1, now, now, now + LEASE, queue="default")
 
 
@@ -138,6 +145,25 @@ async def test_it_is_hungry_only_while_there_may_be_more_and_a_share_is_free() -
     scene.store.answers[1].set_result(4)
     await second
     assert not scene.exchange.is_hungry
+
+
+@pytest.mark.parametrize(("settled", "is_hungry"), [(5, False), (4, True)])
+async def test_jobs_that_only_went_on_are_no_sign_that_others_wait(settled: int, is_hungry: bool) -> None:
+    scene = Scene(10)
+    taken: list[Claim] = []
+    scene.exchange.on_claims = lambda claims, valid_until: taken.extend(claims)
+    first = await scene.begin()
+    scene.store.answers[0].set_result(5)
+    await first
+    for claim in taken:
+        scene.room.leave(claim)
+    nobody: Any = None
+    for claim in taken[:settled]:
+        scene.exchange.finish(Held(claim, nobody, 0.0), succeeded(claim, "node"))
+    second = await scene.begin()
+    scene.store.answers[1].set_result(5)
+    await second
+    assert scene.exchange.is_hungry is is_hungry
 
 
 class TwoHanded(InProcessBackend):

@@ -212,7 +212,8 @@ class Exchange:
         if claimed is not None and hand is not None and request is not None:
             hand.unanswered = None
             self.room.take_back(request)
-            self._is_filled = self._hands > 1 and len(claimed.claims) >= request.limit > 0 and _are_others(claimed, batch)
+            is_full = len(claimed.claims) >= request.limit > 0
+            self._is_filled = self._hands > 1 and is_full and _are_others(claimed, batch)
             under_way = timedelta(seconds=self._clock.monotonic() - sent)
             is_late = is_repeat or under_way > self._lease / 2
             left = self._set_stale_aside(claimed, under_way) if is_late else self._lease

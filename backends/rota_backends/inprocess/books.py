@@ -186,6 +186,10 @@ class Outbox:
         self._holder = (node_id, now + lease)
         return True
 
+    def given_up_by(self, node_id: str) -> None:
+        if self._holder is not None and self._holder[0] == node_id:
+            self._holder = None
+
     def page(
         self, done: Sequence[int], set_aside: Sequence[SetAside], skip: Collection[JobKey], limit: int
     ) -> list[Fact]:

@@ -204,7 +204,7 @@ class Backend(ABC):
     @abstractmethod
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
         """Undo the claims that still hold: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is the
-        node that is gone after this call."""
+        node that is gone after this call: it relays no more."""
 
     @abstractmethod
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:

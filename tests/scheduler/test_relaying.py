@@ -1,0 +1,60 @@
+"""One node relays; the others leave it to that one, and notice when it is gone (HIST-3, HIST-4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from rota import InMemoryEventStore, JobContext, Scheduler
+from rota.backend import Fact
+from rota_backends.inprocess import InProcessBackend
+from tests.scheduler.real import manual, ran, registry, until
+
+RUNS = 50
+
+
+class Counted(InProcessBackend):
+    """How often each node asks whether there is something to tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    async def relay(self, node_id: str, **more: Any) -> list[Fact] | None:
+        self.asked[node_id] += 1
+        return await super().relay(node_id, **more)
+
+
+def _node_id(scheduler: Scheduler) -> str:
+    return scheduler._open().node.node_id
+
+
+async def _fine(ctx: JobContext) -> None: ...
+
+
+async def test_a_node_beside_a_relaying_one_does_not_ask_with_every_exchange() -> None:
+    backend, events = Counted(), InMemoryEventStore()
+    async with Scheduler(backend, registry(), events=events) as relaying:
+        await until(lambda: backend.asked[_node_id(relaying)] > 0)
+        async with Scheduler(backend, registry(fine=_fine), events=events) as working:
+            await until(lambda: backend.asked[_node_id(working)] > 0)
+            working._open().relay.loop._poll = timedelta(hours=1)
+            await working.schedule(manual("fine"))
+            for _ in range(RUNS):
+                await ran(working, "fine")
+            assert backend.asked[_node_id(working)] <= 2, "its first look, and one that it may have taken meanwhile"
+            await until(lambda: len(events._events) == 1 + 2 * RUNS)
+
+
+async def test_a_node_relays_when_the_one_that_did_has_left() -> None:
+    backend, events = Counted(), InMemoryEventStore()
+    relaying = Scheduler(backend, registry(), events=events)
+    await relaying.__aenter__()
+    await until(lambda: backend.asked[_node_id(relaying)] > 0)
+    async with Scheduler(backend, registry(fine=_fine), events=events) as working:
+        await until(lambda: backend.asked[_node_id(working)] > 0)
+        await relaying.__aexit__(None, None, None)
+        await working.schedule(manual("fine"))
+        await ran(working, "fine")
+        await until(lambda: len(events._events) == 3)
