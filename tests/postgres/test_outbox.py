@@ -95,3 +95,12 @@ async def test_one_fact_of_a_batch_is_set_aside_and_the_others_stay(backend: Pos
     (row,) = await sql("SELECT kind, run_id, why FROM set_aside")
     assert tuple(row) == (facts[3].event_type, facts[3].run_id, "TypeError")
     assert (await backend.census()).set_aside == 1
+
+
+async def test_the_census_says_since_when_somebody_should_be_told(backend: PostgresBackend) -> None:
+    assert (await backend.census()).untold_since is None
+    await _settled_batch(backend)
+    facts = await _facts(backend)
+    assert (await backend.census()).untold_since == facts[0].occurred_at
+    await _facts(backend, done=[fact.seq for fact in facts])
+    assert (await backend.census()).untold_since is None

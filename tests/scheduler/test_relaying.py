@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from rota import InMemoryEventStore, JobContext, Scheduler
+from rota import Health, InMemoryEventStore, JobContext, Scheduler, VirtualClock
 from rota.backend import Fact
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ran, registry, until
@@ -58,3 +58,19 @@ async def test_a_node_relays_when_the_one_that_did_has_left() -> None:
         await working.schedule(manual("fine"))
         await ran(working, "fine")
         await until(lambda: len(events._events) == 3)
+
+
+async def test_health_says_when_there_is_nobody_to_tell_events() -> None:
+    clock = VirtualClock()
+    backend = InProcessBackend(clock=clock)
+    async with Scheduler(backend, registry(fine=_fine)) as deaf:
+        async with Scheduler(backend, registry(), events=InMemoryEventStore(), concurrency=0):
+            await deaf.schedule(manual("fine"))
+            await clock.advance()
+        await deaf.trigger_once("fine")
+        await clock.advance(timedelta(hours=1))
+        assert (await deaf.health()).status is Health.OK
+        await clock.advance(timedelta(seconds=1))
+        (check,) = [each for each in (await deaf.health()).checks if each.status is not Health.OK]
+        assert check.name == "events"
+        assert "is there a node with an event store?" in check.detail

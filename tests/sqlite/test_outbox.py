@@ -133,3 +133,12 @@ async def test_a_definition_outlives_its_replacement_until_its_facts_are_told(ba
     await backend.prune(Prune(10, HOUR))
     count = "SELECT count(*) FROM rota_definition"
     assert await backend._store.read(lambda session: session.one(count)) == 1
+
+
+async def test_the_census_says_since_when_somebody_should_be_told(backend: SqliteBackend) -> None:
+    assert (await backend.census()).untold_since is None
+    began = backend.clock.now()
+    await run(backend, 2)
+    assert (await backend.census()).untold_since == began
+    await page(backend, done=[fact.seq for fact in await page(backend)])
+    assert (await backend.census()).untold_since is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from time import monotonic
 
 from rota.backend.port import Backend
@@ -14,6 +15,7 @@ from rota.node import Node
 
 _ANSWERS_WITHIN = 3.0
 _REMEMBERS_BLOCKING = 60.0
+_TOLD_WITHIN = timedelta(hours=1)  # longer than a failing event store is tried before events are set aside
 
 
 async def check_up(backend: Backend, node: Node, loops: list[Loop], *, dead_letter_alarm: int) -> HealthReport:
@@ -55,8 +57,10 @@ def _handlers(census: Census) -> Check:
 
 
 def _outbox(census: Census) -> Check:
-    status = Health.DEGRADED if census.set_aside else Health.OK
-    return Check("events", status, f"{census.set_aside} set aside" if census.set_aside else "")
+    trouble = [f"{census.set_aside} set aside"] if census.set_aside else []
+    if census.untold_since is not None and census.now - census.untold_since > _TOLD_WITHIN:
+        trouble.append(f"not told since {census.untold_since:%Y-%m-%d %H:%M}: is there a node with an event store?")
+    return Check("events", Health.DEGRADED if trouble else Health.OK, ", ".join(trouble))
 
 
 def _letters(census: Census, alarm: int) -> Check:

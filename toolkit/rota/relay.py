@@ -56,7 +56,12 @@ class Relay:
     async def _turn(self) -> Turn:
         done, aside = self._done, self._aside
         facts = await self._backend.relay(
-            self._node_id, done=done, set_aside=aside, skip=self._waiting() if self._held_up else (), limit=_PAGE
+            self._node_id,
+            done=done,
+            set_aside=aside,
+            skip=self._waiting() if self._held_up else (),
+            limit=_PAGE,
+            has_events=self._events is not None,
         )
         self._done, self._aside = [], []
         self._is_anothers = facts is None

@@ -180,14 +180,19 @@ class Outbox:
         self._holder: tuple[str, datetime] | None = None
         self.add = self._facts.append
 
+    @property
+    def untold_since(self) -> datetime | None:
+        return self._facts[0].occurred_at if self._facts else None
+
     def held_by(self, node_id: str, now: datetime, lease: timedelta) -> bool:
         if self._holder is not None and self._holder[0] != node_id and now < self._holder[1]:
             return False
         self._holder = (node_id, now + lease)
         return True
 
-    def given_up_by(self, node_id: str) -> None:
-        if self._holder is not None and self._holder[0] == node_id:
+    def given_up(self, by: str | None = None) -> None:
+        """Whoever relays does so no more, or only this node."""
+        if by is None or (self._holder is not None and self._holder[0] == by):
             self._holder = None
 
     def page(

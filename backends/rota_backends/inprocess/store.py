@@ -72,7 +72,9 @@ class Store(Backend):
         return bool(self._subscriptions)
 
     async def tell_facts(self) -> None:
-        self._tells_facts = True
+        if not self._tells_facts:
+            self._tells_facts = True
+            self._outbox.given_up()
 
     def _unletter(self, letter: Run) -> None:
         """The run stays in history as DEAD, under retention like any other."""

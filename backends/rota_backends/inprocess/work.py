@@ -188,7 +188,7 @@ class Work(Store):
                 self._take_back(lane, lane.head, now)
         if leaving is not None:
             self._nodes.gone(leaving)
-            self._outbox.given_up_by(leaving)
+            self._outbox.given_up(leaving)
         self._wake()
 
     def _take_back(self, lane: Lane, run: Run, now: datetime) -> None:

@@ -47,6 +47,7 @@ class Reading(Store):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
+        has_events: bool = True,
     ) -> list[Fact] | None:
         await asyncio.sleep(0)  # answers that are here already come first: what they say of rows need not be read
         aside, known = [rows.place_of(each.seq) for each in set_aside], self._own.rows()
@@ -54,7 +55,7 @@ class Reading(Store):
             self._sql.relay, self._now(), node_id, lease, *rows.told_columns(done),
             [row for row, _ in aside], [place for _, place in aside], [each.error for each in set_aside],
             [key.scope_id for key in skip], [key.job_id for key in skip], list(known),
-            [own[0].occurred_at for own in known.values()], limit,
+            [own[0].occurred_at for own in known.values()], limit, has_events,
         )  # fmt: skip
         if found and found[0]["id"] is None:
             self._own.forget()
@@ -77,7 +78,7 @@ class Reading(Store):
         nodes = await self._fetch(self._sql.nodes, now)
         return Census(
             row["at"], row["jobs"], row["queued"], row["running"], row["letters"], row["aside"],
-            tuple(rows.node(each) for each in nodes), tuple(row["missing"]),
+            tuple(rows.node(each) for each in nodes), tuple(row["missing"]), untold_since=row["untold"],
         )  # fmt: skip
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:

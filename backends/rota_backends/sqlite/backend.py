@@ -204,8 +204,9 @@ class SqliteBackend(Backend):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
+        has_events: bool = True,
     ) -> list[Fact] | None:
-        asked = (node_id, done, set_aside, skip, limit, lease)
+        asked = (node_id, done, set_aside, skip, limit, lease, has_events)
         return await self._store.write(
             lambda session: outbox.relay(session, *asked),
             lambda session: outbox.peek_relay(session, *asked),

@@ -7,6 +7,7 @@ from datetime import timedelta
 from attrs import evolve
 
 from rota.backend import Census, LockGrant, NodeInfo
+from rota_backends.sqlite import outbox
 from rota_backends.sqlite.codes import dump, instant, load, span
 from rota_backends.sqlite.session import Session
 
@@ -97,4 +98,5 @@ def census(session: Session, scope_id: str | None) -> Census:
         set_aside=count("SELECT count(*) FROM rota_aside"),
         nodes=alive(session),
         missing_handlers=tuple(sorted(stored - handlers(session))),
+        untold_since=outbox.untold_since(session),
     )

@@ -37,6 +37,7 @@ def peek_tells(session: Session) -> Answer | None:
 def tell(session: Session) -> None:
     """From now on every kind of fact is recorded."""
     session.db.execute("UPDATE rota_meta SET value = 1 WHERE name = 'tells_facts'")
+    session.db.execute("DELETE FROM rota_relay")  # by somebody who may have no event store
 
 
 def peek_relay(
@@ -47,9 +48,12 @@ def peek_relay(
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
+    has_events: bool,
 ) -> list[Fact] | Answer | None:
     """Another node relays; or there is nothing to tell, nothing to write down, and the lease is still fresh."""
     holder, until = _holder(session)
+    if session.tells_facts and not has_events:
+        return None
     if holder != node_id:
         return None if until > session.now else Answer.WRITE
     if done or set_aside or until - session.now < span(lease) // 2 or _page(session, skip, 1):
@@ -65,10 +69,11 @@ def relay(
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
+    has_events: bool,
 ) -> list[Fact] | None:
     """Forget what was told, keep the turn, give the next page; None where another node has the turn."""
     holder, until = _holder(session)
-    if holder != node_id and until > session.now:
+    if (session.tells_facts and not has_events) or (holder != node_id and until > session.now):
         return None
     row = (node_id, session.now + span(lease))
     session.db.execute("INSERT OR REPLACE INTO rota_relay VALUES (1, ?, ?)", row)
@@ -76,6 +81,13 @@ def relay(
         _put_aside(session, each)
     _drop(session, [*done, *(each.seq for each in set_aside)])
     return _facts(session, _page(session, skip, limit))
+
+
+def untold_since(session: Session) -> datetime | None:
+    """When the first fact happened that nobody was told of."""
+    for _, facts in _page(session, (), 1):
+        return instant(next(iter(facts.values()))[AT])
+    return None
 
 
 def _holder(session: Session) -> tuple[str, int]:

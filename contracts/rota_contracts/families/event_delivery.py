@@ -14,7 +14,7 @@ from rota.health import Health
 from rota.run import JobRun, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual
-from rota_contracts.families._reading import runs_of
+from rota_contracts.families._reading import runs_of, told
 from rota_contracts.scene import Scene
 
 ONE_TRY = RetryPolicy.single_attempt()
@@ -139,6 +139,18 @@ class EventDeliveryClauses:
         async with scene.open():
             await scene.advance(minutes=1)
             assert await scene.event_types("job") == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+
+    @clause("HIST-4", "a node without an event store takes no event from those that have one", level=Level.NODES)
+    async def test_a_node_without_an_event_store_does_not_swallow_events(self, scene: Scene) -> None:
+        async with scene.open(events=None):
+            await scene.settle()  # it has looked for something to tell before anybody wanted to be told
+            async with scene.open(only=()) as listening:
+                await listening.schedule(manual())
+                await scene.run(listening, "job")
+                assert len(await told(scene, 3)) == 3
+        async with scene.open(only=()) as listening, scene.open(events=None):
+            await scene.run(listening, "job")
+            assert len(await told(scene, 5)) == 5
 
     @clause("HIST-4", "a failing listener stops neither the other listeners nor the scheduler")
     async def test_a_failing_listener_does_not_stop_anybody(self, scene: Scene) -> None:

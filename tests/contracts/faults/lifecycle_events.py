@@ -190,6 +190,13 @@ class OneBatch(InProcessBackend):
         return await super().relay(node_id, done=done, skip=(), **options)
 
 
+class TellsAnybody(InProcessBackend):
+    """Whoever asks is given the facts, whether there is somebody to tell or not."""
+
+    async def relay(self, node_id: str, *, has_events: bool = True, **options: Any) -> list[Fact] | None:
+        return await super().relay(node_id, **options)
+
+
 FAULTS = [
     Fault("starts are not told", "HIST-3", of("HIST-3", "a_success_is_told_in_order"), on(Silent)),
     Fault("only the first start is told", "HIST-3", of("HIST-3", "retries_are_told_one_by_one"), on(FirstStartOnly)),
@@ -303,6 +310,12 @@ FAULTS = [
         "HIST-4",
         of("HIST-4", "a_restart_does_not_lose_undelivered_events"),
         reopened(_loses_the_outbox),
+    ),
+    Fault(
+        "events go to nodes that tell nobody",
+        "HIST-4",
+        of("HIST-4", "a_node_without_an_event_store_does_not_swallow_events"),
+        on(TellsAnybody),
     ),
     Fault(
         "a failing listener is the last one",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Fact, JobKey, LeaseRef, NodeInfo, Renewal, SetAside, Settlement
+from rota.backend import Fact, LeaseRef, NodeInfo, Renewal, Settlement
 from rota.lifecycle import safe_text
 from rota.run import AttemptOutcome
 from rota_backends.inprocess import InProcessBackend
@@ -29,19 +30,10 @@ class Talkative(InProcessBackend):
         self._wake()
         return await super().renew(node, leases)
 
-    async def relay(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
-    ) -> list[Fact] | None:
+    async def relay(self, node_id: str, *, done: Sequence[int] = (), **asked: Any) -> list[Fact] | None:
         if done:
             self._wake()
-        return await super().relay(node_id, done=done, set_aside=set_aside, skip=skip, limit=limit, lease=lease)
+        return await super().relay(node_id, done=done, **asked)
 
     def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         if new.outcome is AttemptOutcome.FAILED:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
-from rota.backend import Fact, JobKey, SetAside
+from rota.backend import Fact
 from rota.clock import Clock
 from rota_backends.inprocess import InProcessBackend
 
@@ -15,17 +16,8 @@ class LateEvents(InProcessBackend):
 
     late_by = timedelta(seconds=3)
 
-    async def relay(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
-    ) -> list[Fact] | None:
-        facts = await super().relay(node_id, done=done, set_aside=set_aside, skip=skip, limit=limit, lease=lease)
+    async def relay(self, node_id: str, **asked: Any) -> list[Fact] | None:
+        facts = await super().relay(node_id, **asked)
         return facts and [fact for fact in facts if self._is_old_enough(fact)]
 
     def _is_old_enough(self, fact: Fact) -> bool:
@@ -40,16 +32,7 @@ class RepeatedEvents(InProcessBackend):
         super().__init__(clock=clock)
         self._told_once: set[int] = set()
 
-    async def relay(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
-    ) -> list[Fact] | None:
+    async def relay(self, node_id: str, *, done: Sequence[int] = (), **asked: Any) -> list[Fact] | None:
         again = [seq for seq in done if seq in self._told_once]
         self._told_once.update(done)
-        return await super().relay(node_id, done=again, set_aside=set_aside, skip=skip, limit=limit, lease=lease)
+        return await super().relay(node_id, done=again, **asked)

@@ -241,12 +241,14 @@ class Backend(ABC):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
+        has_events: bool = True,
     ) -> list[Fact] | None:
         """Forget the facts `done`, put others aside, and give the next ones in order, leaving out those of jobs in
         `skip`.
 
         One node relays at a time, for as long as it calls again within `lease`; the others get None (HIST-3,
-        HIST-4)."""
+        HIST-4). So does one without an event store (`has_events`) once facts are recorded: it would tell nobody, and
+        forget what others wait for. From `tell_facts` on it relays no more."""
 
     @abstractmethod
     async def census(self, scope_id: str | None = None) -> Census:

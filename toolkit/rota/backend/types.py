@@ -388,6 +388,7 @@ class Census:
     nodes: tuple[NodeInfo, ...] = ()
     missing_handlers: tuple[str, ...] = ()
     decisions: Mapping[str, int] = field(factory=dict)
+    untold_since: datetime | None = None  # when the first fact that nobody was told of happened
 
 
 @frozen

@@ -111,8 +111,8 @@ END $$;
 
 -- For all scopes nothing is joined: each number is counted in the smallest place that knows it.
 CREATE FUNCTION census(p_now timestamptz, p_scope text)
-RETURNS TABLE (at timestamptz, jobs bigint, queued bigint, running bigint, letters bigint, aside bigint, missing text[])
-LANGUAGE plpgsql STABLE AS $$
+RETURNS TABLE (at timestamptz, jobs bigint, queued bigint, running bigint, letters bigint, aside bigint, missing text[],
+    untold timestamptz) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     at := coalesce(p_now, clock_timestamp());
     IF p_scope IS NULL THEN
@@ -128,6 +128,7 @@ BEGIN
         letters := (SELECT count(*) FROM letter WHERE scope_id = p_scope);
     END IF;
     aside := (SELECT count(*) FROM set_aside);
+    untold := (SELECT o.at FROM outbox o ORDER BY o.id LIMIT 1);
     missing := ARRAY(
         WITH RECURSIVE h AS (  -- from one handler to the next by the index
             (SELECT handler FROM definition ORDER BY handler LIMIT 1)

@@ -157,6 +157,15 @@ BEGIN
     DELETE FROM band WHERE id = ANY (v_bands) AND NOT _is_in_use(band);
 END $$;
 
+-- From now on every kind of fact is recorded; who relayed so far may have no event store.
+CREATE FUNCTION tell_facts() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE store SET tells_facts = true WHERE NOT tells_facts;
+    IF FOUND THEN
+        UPDATE named_lock SET holder = NULL, until = '-infinity' WHERE name = '_relay';
+    END IF;
+END $$;
+
 -- Whether this node may relay. The lock is taken over or taken on now and then, not with every page.
 CREATE FUNCTION _relays(p_now timestamptz, p_node text, p_lease interval) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -188,15 +197,15 @@ END $$;
 CREATE FUNCTION relay(
     p_now timestamptz, p_node text, p_lease interval, p_done bigint[], p_rows bigint[], p_places integer[],
     a_rows bigint[], a_places integer[], a_why text[], p_scopes text[], p_jobs text[], p_known bigint[],
-    p_times timestamptz[], p_limit integer
+    p_times timestamptz[], p_limit integer, p_has_events boolean
 ) RETURNS SETOF outbox LANGUAGE plpgsql AS $$
 DECLARE
     v_skip bigint[];
     v_given integer := 0;
     o outbox;
 BEGIN
-    IF NOT _relays(p_now, p_node, p_lease) THEN
-        RETURN NEXT NULL::outbox;  -- a row of nothing: another node relays
+    IF (_tells() AND NOT p_has_events) OR NOT _relays(p_now, p_node, p_lease) THEN
+        RETURN NEXT NULL::outbox;  -- a row of nothing: another node relays, or is to
         RETURN;
     END IF;
     -- Lost in a crash of the server it is told again, which is allowed: nobody waits for the disk.

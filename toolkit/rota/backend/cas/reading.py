@@ -150,7 +150,10 @@ class Reading(Jobs, Work):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
+        has_events: bool = True,
     ) -> list[Fact] | None:
+        if not has_events and await self._is_telling():
+            return None
         now = await self.now()
         if not await self._swap(keys.RELAY, Held, lambda held: _relayed_by(held, node_id, now, lease)):
             return None
@@ -187,7 +190,13 @@ class Reading(Jobs, Work):
             set_aside=await self._count("aside/"),
             nodes=tuple(nodes),
             missing_handlers=tuple(sorted({lane.job.handler_name for lane in lanes if lane.job is not None} - served)),
+            untold_since=await self._untold_since(),
         )
+
+    async def _untold_since(self) -> datetime | None:
+        async for found in self._all("fact/"):
+            return load(found.value, Told).at
+        return None
 
     async def _count(self, prefix: str) -> int:
         return sum([1 async for _ in self._all(prefix)])
