@@ -110,6 +110,7 @@ def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) ->
         (["run", "shop_jobs:touch"], "no HandlerRegistry"),
         (["run", "shop_jobs:handlers", "--jobs", "JobDefinition"], "no list of JobDefinition"),
         (["run", "shop_jobs:handlers", "--queues", "slow"], "NAME=SLOTS"),
+        (["run", "shop_jobs:handlers", "--queues", "slow=0"], "Error: queues['slow']: must be"),
         (["run", "shop_jobs:handlers", "--backend", "nonsense:x"], "no backend for that scheme"),
         (["doctor", "--backend", "nonsense:x"], "no backend for that scheme"),
     ],
