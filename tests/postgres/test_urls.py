@@ -52,7 +52,7 @@ def test_a_value_that_means_nothing_is_refused(option: str) -> None:
     ("word", "meant"), [("off", False), ("False", False), ("no", False), ("true", True), ("1", True)]
 )
 def test_yes_and_no_may_be_said_in_several_words(word: str, meant: bool) -> None:
-    assert PostgresBackend.from_url(f"postgresql://host/db?migrate={word}")._migrate is meant
+    assert PostgresBackend.from_url(f"postgresql://host/db?migrate={word}").may_migrate is meant
 
 
 def test_every_option_of_the_driver_is_known() -> None:
