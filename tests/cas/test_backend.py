@@ -13,7 +13,7 @@ import pytest
 from rota.backend import Enqueue, PauseChange, Prune, RunQuery
 from rota.backend.cas import CasBackend, Put, Versioned
 from rota.clock import VirtualClock
-from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.lifecycle import succeeded
 from rota.run import Cause, Decision, DecisionKind, RunState
 from tests.cas.calls import claim, register, trigger
@@ -206,6 +206,20 @@ async def test_a_store_with_another_schema_is_refused_and_closed() -> None:
     with pytest.raises(StoreUnavailable, match="schema 2"):
         await CasBackend(store).open()
     assert store.opened == 0
+
+
+async def test_who_may_not_migrate_leaves_an_empty_store_empty() -> None:
+    shelf = Shelf()
+    onlooker, node = CasBackend(MemoryStore(shelf)), CasBackend(MemoryStore(shelf))
+    onlooker.may_migrate = False
+    with pytest.raises(ScheduleError, match="rota run"):
+        await onlooker.open()
+    assert shelf.held == {}
+    await node.open()
+    await onlooker.open()
+    assert (await onlooker.census()).jobs == 0
+    await onlooker.close()
+    await node.close()
 
 
 async def test_eight_first_starts_at_once_agree() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,7 @@ def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) ->
         (["run", "shop_jobs:touch"], "no HandlerRegistry"),
         (["run", "shop_jobs:handlers", "--jobs", "JobDefinition"], "no list of JobDefinition"),
         (["run", "shop_jobs:handlers", "--queues", "slow"], "NAME=SLOTS"),
+        (["run", "shop_jobs:handlers", "--queues", "slow=0"], "Error: queues['slow']: must be"),
         (["run", "shop_jobs:handlers", "--backend", "nonsense:x"], "no backend for that scheme"),
         (["doctor", "--backend", "nonsense:x"], "no backend for that scheme"),
     ],
@@ -126,8 +129,32 @@ def test_every_command_takes_the_store_from_one_variable(folder: Path, monkeypat
     assert "'in-process' has no schema" in CliRunner().invoke(main, ["db", "status"]).output
 
 
-def test_a_healthy_store_is_fine(folder: Path) -> None:
+def _files(folder: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("script", "lacks"), [(None, "there is no file"), ("", "no tables"), ("CREATE TABLE mine (a)", "no tables")]
+)
+def test_the_doctor_makes_nothing_and_says_what_does(folder: Path, script: str | None, lacks: str) -> None:
+    """No file, no tables, and no write-ahead log in a file of an application's."""
+    if script is not None:
+        (folder / "new.db").touch()
+        with closing(sqlite3.connect("new.db")) as db:
+            db.executescript(script)
+    before = _files(folder)
     result = CliRunner().invoke(main, ["doctor", "--backend", "sqlite:new.db"])
+    assert result.exit_code == 1
+    assert lacks in result.output
+    assert "rota run" in result.output
+    assert _files(folder) == before
+
+
+def test_a_healthy_store_is_fine_and_left_as_it_is(folder: Path) -> None:
+    asyncio.run(_make_store("sqlite:new.db"))
+    before = _files(folder)
+    result = CliRunner().invoke(main, ["doctor", "--backend", "sqlite:new.db"])
+    assert _files(folder) == before
     assert result.exit_code == 0, result.output
     assert "everything is fine" in result.output
     assert "store: sqlite" in result.output
@@ -139,6 +166,11 @@ def test_stored_jobs_that_nobody_can_run_are_named(folder: Path) -> None:
     assert result.exit_code == 1
     assert "'touch'" in result.output
     assert CliRunner().invoke(main, ["doctor", "shop_jobs:handlers"]).exit_code == 0
+
+
+async def _make_store(url: str) -> None:
+    async with Scheduler.open(url, HandlerRegistry(), concurrency=0):
+        pass
 
 
 async def _store_a_job() -> None:

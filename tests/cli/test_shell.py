@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rota.cli import main
 from rota.cli.shell import Commands
-from rota.errors import JobNotFound, RotaError, ScheduleError
+from rota.errors import InvalidCron, JobNotFound, RotaError, ScheduleError
 
 
 def test_version_names_the_installed_distribution() -> None:
@@ -31,7 +31,12 @@ def test_every_command_explains_itself(command: str) -> None:
 @pytest.mark.parametrize(
     ("error", "exit_code", "shown"),
     [
-        (ScheduleError("trigger.tz", "no such zone"), 2, "Error: no such zone\n"),
+        (ScheduleError("trigger.tz", "no such zone"), 2, "Error: trigger.tz: no such zone\n"),
+        (
+            InvalidCron("* * x * *", "is no day", position=4, part="day"),
+            2,
+            "Error: is no day (day, character 5)\n    * * x * *\n        ^\n",
+        ),
         (JobNotFound("a", "default"), 1, "Error: there is no job 'a' in scope 'default'\n"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rota_backends.sqlite import SqliteBackend
 from tests.docs.blocks import PAGES, Block, blocks_of, pages_with
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | annotations.compiler_flag
@@ -71,6 +72,12 @@ def commands() -> list[str]:
 _SHORTER = {"contract": ["--collect-only", "-q"], "demo": ["--seconds", "0"], "run": ["--help"], "db": ["--help"]}
 
 
+async def _make_store(path: Path) -> None:
+    backend = SqliteBackend(path)
+    await backend.open()
+    await backend.close()
+
+
 @pytest.mark.parametrize("command", commands())
 def test_a_rota_command_of_a_page_works(command: str, tmp_path: Path) -> None:
     words = shlex.split(command)[1:]
@@ -78,6 +85,8 @@ def test_a_rota_command_of_a_page_works(command: str, tmp_path: Path) -> None:
         module = tmp_path.joinpath(*words[1].split(":")[0].split(".")).with_suffix(".py")
         module.parent.mkdir(parents=True, exist_ok=True)
         module.write_text(_MYPKG)
+    if words[0] == "doctor":  # which finds fault with a store that is not there
+        asyncio.run(_make_store(tmp_path / "jobs.db"))
     done = subprocess.run([_ROTA, *words, *_SHORTER.get(words[0], [])], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip()

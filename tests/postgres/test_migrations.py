@@ -151,7 +151,7 @@ async def test_an_older_schema_is_brought_up_to_date_or_refused() -> None:
     schema = _schema()
     oldest = migrations.script(schema, upto=3)
     await _execute(oldest)
-    with pytest.raises(SchemaMismatch, match=f"version 3, {newest()} is needed"):
+    with pytest.raises(SchemaMismatch, match=f"version 3, version {newest()} is needed"):
         await PostgresBackend(postgres_url(), schema=schema, migrate=False).open()
     await _open_and_close(PostgresBackend(postgres_url(), schema=schema))
     assert await _versions(schema) == list(range(1, newest() + 1))
@@ -193,6 +193,19 @@ def test_the_command_line_on_an_older_and_on_a_newer_schema() -> None:
         code, output = _rota(command, url)
         assert code == 1
         assert "upgrade rota" in output
+
+
+@pytest.mark.parametrize(("made", "said"), [(0, "there is no schema"), (2, "is at version 2")])
+def test_the_doctor_makes_no_schema_and_says_what_does(made: int, said: str) -> None:
+    schema = f"cli_{uuid4().hex[:8]}"
+    if made:
+        asyncio.run(_execute(migrations.script(schema, upto=made)))
+    result = CliRunner().invoke(main, ["doctor", "--backend", f"{postgres_url()}?schema={schema}"])
+    assert result.exit_code == 1
+    assert said in result.output
+    assert "rota db migrate" in result.output
+    assert len(asyncio.run(_run("SELECT FROM pg_namespace WHERE nspname = $1", schema))) == bool(made)
+    assert _rota("migrate", f"{postgres_url()}?schema={schema}")[1].count("applied") == newest() - made
 
 
 @pytest.mark.parametrize("kind", _SCHEMAS)

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID, uuid4
 
 import asyncpg
 import psycopg
@@ -25,12 +26,13 @@ from rota import (
     Scheduler,
 )
 from rota_backends.postgres import PostgresBackend
+from rota_backends.postgres.migrations import SchemaMismatch
 from tests.servers import SCHEMA, fresh_store, postgres_url
 
 _SOON = timedelta(seconds=20)
 _KEY = IdempotencyKey("order-17", timedelta(hours=1))
 
-Transaction = Callable[[], AbstractAsyncContextManager[Any]]
+Transaction = Callable[..., AbstractAsyncContextManager[Any]]
 
 
 class _Undo(Exception):
@@ -38,8 +40,8 @@ class _Undo(Exception):
 
 
 @asynccontextmanager
-async def _asyncpg_transaction() -> AsyncGenerator[Any]:
-    connection = await asyncpg.connect(postgres_url())
+async def _asyncpg_transaction(url: str | None = None) -> AsyncGenerator[Any]:
+    connection = await asyncpg.connect(url or postgres_url())
     try:
         async with connection.transaction():
             yield connection
@@ -48,8 +50,8 @@ async def _asyncpg_transaction() -> AsyncGenerator[Any]:
 
 
 @asynccontextmanager
-async def _psycopg_transaction() -> AsyncGenerator[Any]:
-    connection = await psycopg.AsyncConnection.connect(postgres_url())
+async def _psycopg_transaction(url: str | None = None) -> AsyncGenerator[Any]:
+    connection = await psycopg.AsyncConnection.connect(url or postgres_url())
     try:
         async with connection.transaction():
             yield connection
@@ -152,6 +154,29 @@ async def test_refusals_come_before_anything_is_stored(node: Scheduler, transact
         with pytest.raises(LaneFull):
             await node.trigger_once("job", within=connection)
     assert len(await node.get_run_history("job")) == 3
+
+
+@pytest.fixture
+async def other_database() -> AsyncIterator[str]:
+    """On the same server, and without a schema of Rota's."""
+    name = f"elsewhere_{uuid4().hex[:8]}"
+    admin = await asyncpg.connect(postgres_url())
+    await admin.execute(f"CREATE DATABASE {name}")
+    yield urlunsplit(urlsplit(postgres_url())._replace(path=f"/{name}"))
+    await admin.execute(f"DROP DATABASE {name}")
+    await admin.close()
+
+
+@pytest.mark.parametrize("before", ["SELECT 1", f'CREATE SCHEMA "{SCHEMA}"'], ids=["no schema", "an empty one"])
+async def test_a_connection_to_a_wrong_database_is_told_so_and_its_transaction_is_left_to_the_caller(
+    node: Scheduler, transaction: Transaction, other_database: str, before: str
+) -> None:
+    async with transaction(other_database) as connection:
+        await connection.execute(before)
+        with pytest.raises(SchemaMismatch, match=f"no schema '{SCHEMA}'.*the database that the scheduler works on"):
+            async with connection.transaction():
+                await node.trigger_once("job", within=connection)
+        await connection.execute("SELECT 1")  # what came before the savepoint is as it was
 
 
 async def test_a_connection_outside_of_a_transaction_is_refused(node: Scheduler) -> None:

@@ -128,7 +128,7 @@ def test_a_url_names_a_file_and_its_options(tmp_path: Path, monkeypatch: pytest.
         ("sqlite:", "path of a file"),
         ("sqlite://jobs.db", "sqlite:jobs.db"),
         ("sqlite:///jobs.db", "sqlite:jobs.db"),
-        ("sqlite:jobs.db?timeout=3", "timeout"),
+        ("sqlite:jobs.db?timeout=3", "no option 'timeout'; there are precision, synchronous"),
         ("sqlite:jobs.db?precision=hour", "minute or second"),
         ("sqlite:jobs.db?synchronous=never", "synchronous"),
     ],

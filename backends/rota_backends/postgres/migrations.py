@@ -58,16 +58,16 @@ async def applied(connections: Connections, schema: str) -> int:
     return version or 0
 
 
-async def check(connections: Connections, schema: str, *, migrate: bool) -> None:
+async def check(connections: Connections, schema: str, *, may_migrate: bool) -> None:
     """Refuse a schema that is newer than this code, bring an older one up to date, or say how."""
     version = await applied(connections, schema)
     _refuse_newer(version, schema)
     if version == newest():
         return
-    if not migrate:
+    if not may_migrate:
+        found = f"schema {schema!r} is at version {version}" if version else f"there is no schema {schema!r} of rota's"
         raise SchemaMismatch(
-            f"schema {schema!r} is at version {version}, {newest()} is needed: run `rota db migrate`, "
-            "or leave migrate=False out"
+            f"{found}, version {newest()} is needed: run `rota db migrate`, or start a node that may migrate"
         )
     await bring_up_to_date(connections, schema)
 

@@ -13,7 +13,7 @@ from rota_backends.postgres.definitions import event_text
 from rota_backends.postgres.store import Store
 from rota_backends.postgres.triggers import Answers
 from rota_backends.postgres.wakeups import WITHIN
-from rota_backends.postgres.within import call_within
+from rota_backends.postgres.within import arrive_within
 
 _REFUSALS = {each.value: each for each in Refusal}
 _RESULTS = {each.value: each for each in FireResult}
@@ -69,7 +69,7 @@ class Occurrences(Store):
         )  # fmt: skip
 
     async def _arrive(self, new: Enqueue, connection: object) -> UUID | Refusal:
-        run_id, refusal = await call_within(connection, self._sql.arrive, self._trigger(new, WITHIN))
+        run_id, refusal = await arrive_within(connection, self._sql, self._trigger(new, WITHIN))
         return run_id or _REFUSALS[refusal]
 
     async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers:

@@ -47,7 +47,7 @@ class Store(Backend):
         if pooler:
             self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # nobody can listen behind one
         self._own_clock = clock
-        self._migrate = migrate
+        self.may_migrate = migrate
         self._schema = schema
         self._connections = Connections(dsn, size=pool_size, timeout=timeout, pooler=pooler)
         self._sql = Statements(schema)
@@ -71,7 +71,7 @@ class Store(Backend):
             if not self._opened:
                 self._connections.open()
                 try:
-                    await migrations.check(self._connections, self._schema, migrate=self._migrate)
+                    await migrations.check(self._connections, self._schema, may_migrate=self.may_migrate)
                 except BaseException:
                     await self._connections.close()
                     raise

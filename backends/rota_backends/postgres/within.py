@@ -6,16 +6,31 @@ import re
 from typing import Any
 
 from rota.errors import ScheduleError
+from rota_backends.postgres.migrations import SchemaMismatch
+from rota_backends.postgres.statements import Statements
 
 _TYPES = (
     "timestamptz", "text", "text", "text", "uuid", "text", "integer", "bytea", "interval", "text", "interval",
 )  # fmt: skip
+_NOT_THERE = frozenset({"3F000", "42883", "42P01"})  # the schema, the function, a table: as both drivers number them
 _NAMES_AND_PLACES = re.compile(r'("(?:[^"]|"")*")|\$(\d+)')
 
 
-async def call_within(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Run `arrive` in the caller's transaction; the run id and the refusal. Errors are the driver's own: what becomes
-    of the transaction is the caller's business."""
+async def arrive_within(connection: Any, statements: Statements, args: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Run `arrive` in the caller's transaction; the run id and the refusal. Errors are the driver's own, but for those
+    of a wrong database: what becomes of the transaction is the caller's business."""
+    try:
+        return await _call(connection, statements.arrive, args)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) not in _NOT_THERE:
+            raise
+        raise SchemaMismatch(
+            f"the database of the connection given as within= has no schema {statements.schema!r} of this version of "
+            "rota: give a connection to the database that the scheduler works on, or leave within= out"
+        ) from error
+
+
+async def _call(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:
     library = type(connection).__module__.partition(".")[0]
     if library == "asyncpg":
         return await _asyncpg(connection, sql, args)

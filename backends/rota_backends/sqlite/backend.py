@@ -97,7 +97,9 @@ class SqliteBackend(Backend):
     async def open(self) -> None:
         self._opened += 1
         if self._thread is None:
-            self._thread = StoreThread(self._path, self.clock, self._synchronous, _BUSY_PATIENCE)
+            self._thread = StoreThread(
+                self._path, self.clock, self._synchronous, _BUSY_PATIENCE, may_create=self.may_migrate
+            )
             self._thread.start()
         try:
             await self._thread.connect()

@@ -53,13 +53,15 @@ def patiently(operation: Callable[[], T], patience: float) -> T:
         tries += 1
 
 
-def check_path(path: Path) -> None:
+def check_path(path: Path, *, may_create: bool) -> None:
     """Say what is wrong with the path before SQLite says 'unable to open database file'."""
     folder = path.parent
     if not folder.is_dir():
         raise ScheduleError("path", f"the folder {str(folder)!r} does not exist")
     if path.is_dir():
         raise ScheduleError("path", f"{str(path)!r} is a folder, not a file")
+    if not may_create and not path.exists():
+        raise ScheduleError("path", f"there is no file {str(path)!r}: a node makes it when it starts (`rota run`)")
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):
         raise ScheduleError("path", f"{str(path)!r} cannot be written: it is read-only for this user")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -68,11 +70,14 @@ def check_path(path: Path) -> None:
         )
 
 
-def connect(path: Path, synchronous: str, patience: float) -> sqlite3.Connection:
-    """A connection to tables of the right version, made if there are none. Any number of processes may come at once."""
-    check_path(path)
+def connect(path: Path, synchronous: str, patience: float, *, may_create: bool) -> sqlite3.Connection:
+    """A connection to tables of the right version, made if there are none and it may. Any number of processes may come
+    at once."""
+    check_path(path, may_create=may_create)
     db = sqlite3.connect(path, timeout=_SQLITE_WAITS, isolation_level=None, cached_statements=256)
     try:
+        if not may_create:
+            patiently(lambda: _refuse_unready(db, path), patience)
         patiently(lambda: _prepare(db, path, synchronous), patience)
     except sqlite3.DatabaseError as error:
         db.close()
@@ -81,6 +86,15 @@ def connect(path: Path, synchronous: str, patience: float) -> sqlite3.Connection
         db.close()
         raise
     return db
+
+
+def _refuse_unready(db: sqlite3.Connection, path: Path) -> None:
+    """Before anything is set: a write-ahead log is written down in the file."""
+    if not schema.is_ready(db, str(path)):
+        raise ScheduleError(
+            "path",
+            f"{str(path)!r} has no tables of version {schema.VERSION}: a node makes them when it starts (`rota run`)",
+        )
 
 
 def _prepare(db: sqlite3.Connection, path: Path, synchronous: str) -> None:

@@ -42,11 +42,12 @@ _BROKEN = frozenset(
 class StoreThread:
     """A connection, the thread that owns it, and who is to be woken."""
 
-    def __init__(self, path: Path, clock: Clock, synchronous: str, patience: float) -> None:
+    def __init__(self, path: Path, clock: Clock, synchronous: str, patience: float, *, may_create: bool) -> None:
         self._path = path
         self._clock = clock
         self._synchronous = synchronous
         self._patience = patience
+        self._may_create = may_create
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._session: Session | None = None
         self._seen = 0  # SQLite's counter of commits by other connections
@@ -194,7 +195,7 @@ class StoreThread:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            return connecting.connect(self._path, self._synchronous, self._patience)
+            return connecting.connect(self._path, self._synchronous, self._patience, may_create=self._may_create)
         except ScheduleError as error:
             if not self._was_connected:
                 raise

@@ -65,6 +65,7 @@ class Backend(ABC):
     patience: timedelta = timedelta(
         seconds=10
     )  # how long calls of the application ride out an unreachable store (OPS-2)
+    may_migrate: bool = True  # False: `open` makes and changes no schema, but says what is missing
 
     def __init__(self, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -75,7 +76,12 @@ class Backend(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect; check or create the schema. Safe for many callers at once; calls are counted against `close`."""
+        """Connect; check or create the schema. Safe for many callers at once; calls are counted against `close`.
+
+        Who only wants to look (`rota doctor`) sets `may_migrate` to False first: then a schema that is missing or old
+        is left as it is, and a `RotaError` says what is missing and what makes it. A store without a schema need not
+        care.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -26,7 +26,7 @@ _TOLERATED_SKEW = timedelta(seconds=2)
 @click.argument("app", metavar="[APP]", required=False)
 @backend_option
 def doctor_command(app: str | None, url: str | None) -> None:
-    """Look at versions, extras, the store, its clock, its nodes, and stored jobs nobody can run.
+    """Look at versions, extras, the store, its clock, its nodes, and stored jobs nobody can run. Changes nothing.
 
     With APP (MODULE:NAME of a HandlerRegistry) its handlers count as there. Exit code 1 if something is wrong.
     """
@@ -53,6 +53,7 @@ async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
     from rota.errors import OutcomeUnknown, RotaError, StoreUnavailable
 
     backend = open_backend(url)
+    backend.may_migrate = False
     try:
         await backend.open()
     except (StoreUnavailable, OutcomeUnknown) as error:

@@ -28,7 +28,7 @@ class Commands(click.Group):
 
 
 def _explained(error: ScheduleError) -> str:
-    """The reason without the name of a field that a user of the command line never typed."""
+    """The field and the reason; a cron expression is shown itself, with the place that is wrong."""
     if isinstance(error, InvalidCron):
         return f"{error.reason}\n    {error.expression}\n    {' ' * error.position}^"
-    return error.reason
+    return str(error)

@@ -21,7 +21,7 @@ from rota.backend.port import Backend
 from rota.backend.types import JobKey
 from rota.capability import Capability, Precision
 from rota.clock import Clock, VirtualClock
-from rota.errors import StoreUnavailable
+from rota.errors import ScheduleError, StoreUnavailable
 from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
@@ -83,10 +83,13 @@ class Base(Backend):
             self._watching = asyncio.create_task(self._watch(), name="rota watch")
 
     async def _check_schema(self) -> None:
-        await self.store.commit([Put(keys.META_SCHEMA, 0, _SCHEMA)])  # the first one writes it
-        found = (await self.store.get([keys.META_SCHEMA]))[keys.META_SCHEMA].value
-        if found != _SCHEMA:
-            raise StoreUnavailable(f"the store holds schema {found.decode()}, this version of rota knows 1")
+        if self.may_migrate:
+            await self.store.commit([Put(keys.META_SCHEMA, 0, _SCHEMA)])  # the first one writes it
+        found = (await self.store.get([keys.META_SCHEMA])).get(keys.META_SCHEMA)
+        if found is None:
+            raise ScheduleError("store", "holds nothing of rota's: a node begins it when it starts (`rota run`)")
+        if found.value != _SCHEMA:
+            raise StoreUnavailable(f"the store holds schema {found.value.decode()}, this version of rota knows 1")
 
     async def close(self) -> None:
         async with self._opening:
