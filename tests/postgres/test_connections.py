@@ -103,6 +103,26 @@ async def test_who_only_triggers_does_not_rehearse(backend: PostgresBackend) -> 
     assert backend._rehearsal._task is None
 
 
+async def test_a_rehearsal_goes_to_the_end_of_what_it_plays(backend: PostgresBackend) -> None:
+    await sql("SELECT rehearse()")  # it asserts that two runs of its job have ended
+
+
+async def test_who_tells_events_has_two_connections_that_know_a_trigger(backend: PostgresBackend) -> None:
+    await backend.relay("node")
+    assert backend._rehearsal._task is not None
+    await backend._rehearsal._task
+    connections = backend._connections
+    assert [backend._sql.enqueue in connections._known[each] for each in connections._idle] == [True] * 2
+
+
+async def test_a_node_that_tells_events_first_rehearses_with_all_connections(backend: PostgresBackend) -> None:
+    await backend.relay("node")
+    await _rehearsed(backend)
+    assert [backend._sql.enqueue in backend._connections._known[each] for each in backend._connections._idle] == [
+        True
+    ] * 4
+
+
 async def test_no_connection_rehearses_twice(backend: PostgresBackend) -> None:
     """However often others were busy when it looked."""
     connections, seen = backend._connections, Counter[Connection]()

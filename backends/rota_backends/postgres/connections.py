@@ -70,7 +70,7 @@ class Connections:
         self._busy: set[Connection] = set()
         self._known: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self._leaving: set[asyncio.Task[None]] = set()
-        self._size = size
+        self.size = size
         self._taken = 0
         self._slots = asyncio.Semaphore(size)
         self._is_open = False
@@ -105,10 +105,10 @@ class Connections:
         """The one value of one row."""
         return (await self.fetch(sql, *args))[0][0]
 
-    async def rehearse(self, enough: asyncio.Event, *calls: tuple[str, Sequence[Any]]) -> None:
-        """Let every connection there may be plan these statements, which are to change nothing: what a session plans
-        when it matters makes somebody wait. One at a time, while all the others rest: where much is to be done they
-        learn by doing."""
+    async def rehearse(self, enough: asyncio.Event, most: Callable[[], int], *calls: tuple[str, Sequence[Any]]) -> None:
+        """Let so many connections plan these statements, which are to change nothing: what a session plans when it
+        matters makes somebody wait. One at a time, while all the others rest: where much is to be done they learn by
+        doing."""
         first = calls[0][0]
 
         async def inside(connection: Connection) -> list[Row]:
@@ -121,7 +121,7 @@ class Connections:
         try:
             while not enough.is_set():
                 if not self._taken:
-                    if len(self._idle) == self._size and all(first in self._known[each] for each in self._idle):
+                    if sum(first in self._known[each] for each in self._idle) >= most():
                         return
                     await self._once(first, inside, is_rehearsal=True)
                 await _until(enough, _PAUSE)

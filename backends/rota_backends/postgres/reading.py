@@ -12,6 +12,8 @@ from rota.run import Decision, JobRun
 from rota_backends.postgres import rows
 from rota_backends.postgres.store import Store
 
+_WHO_TELLS = 2  # connections: one for a trigger while the other asks what to tell
+
 
 class Reading(Store):
     """See sql/0006 and 0007."""
@@ -49,6 +51,7 @@ class Reading(Store):
         lease: timedelta = timedelta(seconds=10),
         has_events: bool = True,
     ) -> list[Fact] | None:
+        self._rehearse(_WHO_TELLS)
         await asyncio.sleep(0)  # answers that are here already come first: what they say of rows need not be read
         aside, known = [rows.place_of(each.seq) for each in set_aside], self._own.rows()
         found = await self._fetch_or_forget(

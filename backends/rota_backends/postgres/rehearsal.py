@@ -1,4 +1,4 @@
-"""A node's connections plan what they will be asked for all day before it matters."""
+"""Connections plan what they will be asked for all day before it matters."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ _PATIENCE = 1.0  # seconds for a statement under way when the backend closes
 
 
 class Rehearsal:
-    """Once for each life of a backend, begun by its first claim: who only triggers has few connections, and leaves
-    soon."""
+    """Once for each life of a backend: all connections of a node, from its first claim on; two where only events are
+    told, for a trigger may meet that. Who only triggers has one, and leaves soon."""
 
     def __init__(self, connections: Connections, statements: Statements) -> None:
         self._connections = connections
         self._statements = statements
         self._enough = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._most = 0
 
-    def begin(self) -> None:
-        """Behind a pooler statements are planned each time anyway."""
-        if self._task is None and not self._connections.is_pooled:
+    def begin(self, most: int | None = None) -> None:
+        """Of so many connections, or all. Behind a pooler statements are planned each time anyway."""
+        most = min(most or self._connections.size, self._connections.size)
+        if most <= self._most or self._connections.is_pooled:
+            return
+        self._most = most
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="rota rehearsal")
 
     async def stop(self) -> None:
         """A statement under way may end: one that is cut off is heard of."""
-        task, self._task = self._task, None
+        task, self._task, self._most = self._task, None, 0
         if task is not None:
             self._enough.set()
             await asyncio.wait({task}, timeout=_PATIENCE)
@@ -41,7 +46,8 @@ class Rehearsal:
         sql, nothing = self._statements, (None, *rows.NO_SETTLEMENTS, None, *rows.claim_arguments(None))
         try:
             await self._connections.rehearse(
-                self._enough, (sql.rehearse, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 8))
-            )
+                self._enough, lambda: self._most,
+                (sql.rehearse, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 8)),
+            )  # fmt: skip
         except RotaError:
             return  # then they plan when they are asked

@@ -112,6 +112,10 @@ class Store(Backend):
         for wake in list(self._wakes):
             wake()
 
+    def _rehearse(self, connections: int | None = None) -> None:
+        if self._own_clock is None:  # on a clock that is moved by hand nobody waits
+            self._rehearsal.begin(connections)
+
     async def tell_facts(self) -> None:
         await self._fetch(self._sql.tell_facts)
 

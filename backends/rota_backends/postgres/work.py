@@ -25,8 +25,8 @@ class Work(Store):
     async def settle(
         self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
     ) -> tuple[list[bool], Claimed | None]:
-        if then is not None and self._own_clock is None:  # on a clock that is moved by hand nobody waits
-            self._rehearsal.begin()
+        if then is not None:
+            self._rehearse()
         settlements = rows.settlement_columns(batch) if batch else rows.NO_SETTLEMENTS
         found = await self._fetch_or_forget(
             self._sql.exchange, self._now(), *settlements, keep, *rows.claim_arguments(then)

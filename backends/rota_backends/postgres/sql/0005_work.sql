@@ -67,7 +67,7 @@ BEGIN
     END IF;
     v_at := coalesce(p_now, clock_timestamp());  -- what is due by then is handed over, as far as it may be
     IF v_left > 0 OR v_carried.is_repeat IS NOT false THEN
-        IF EXISTS (SELECT FROM arrival) THEN
+        IF c_limit > 0 AND EXISTS (SELECT FROM arrival) THEN
             PERFORM _drain(p_now);
         END IF;
         RETURN QUERY SELECT * FROM _claim(p_now, c_node, c_hand, c_number, v_carried.is_repeat, c_handlers, v_left,

@@ -272,17 +272,35 @@ BEGIN
     RETURN coalesce((SELECT value FROM bookmark WHERE name = p_name), 0);
 END $$;
 
--- Carries out on nothing what nodes and triggers do all day: a session plans statements when it meets them first.
+-- A session plans a statement when it meets it first, and somebody waits for that. So it goes once through all that a day
+-- brings, with a job under names that nobody has; then none of it has happened.
 CREATE FUNCTION rehearse() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_name text := '_rehearsal ' || gen_random_uuid();
+    v_names CONSTANT text[] := ARRAY[v_name];
+    v_claimed exchanged;
+    v_carried carried;
 BEGIN
-    PERFORM _is_known(NULL);
-    PERFORM _drain_lane(NULL, now());
-    PERFORM _enqueue(NULL, now(), NULL, NULL, 0, NULL, NULL, NULL);
-    PERFORM _enqueue_plain('{}', now(), NULL, '{}', '{}', '{}', '{}');
-    PERFORM _carry_on(now(), '{}', '{}', '{}', '{}', '{}', NULL, NULL, 0, 0, '{}', '0');
-    PERFORM _settle(now(), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL);
-    PERFORM _claim(now(), NULL, 0, 0, false, '{}', 0, '0', NULL, NULL);
-    PERFORM _hand_over('{}', 0, NULL, false, false, now(), NULL, 0, '0');
+    PERFORM register(NULL, NULL, v_name, v_name, 0, gen_random_uuid(), true, '', '', v_name, v_name, 0, NULL, NULL, NULL,
+        NULL, NULL, '[]', NULL, NULL, NULL);
+    FOR n IN 1 .. 5 BY 4 LOOP  -- one by one, and many in one statement
+        PERFORM enqueue(NULL, NULL, array_fill(v_name, ARRAY[n]), array_fill(v_name, ARRAY[n]),
+            ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), array_fill('manual'::text, ARRAY[n]),
+            array_fill(10, ARRAY[n]), array_fill(NULL::bytea, ARRAY[n]), array_fill(NULL::interval, ARRAY[n]),
+            array_fill(NULL::uuid, ARRAY[n]));
+    END LOOP;
+    v_claimed := _claim(NULL, v_name, 0, 1, NULL, v_names, 1, '1 minute', v_names, '{1}');
+    v_carried := _carry_on(NULL, v_claimed.runs, v_claimed.tokens, v_names, '{}', '{}', NULL, v_name, 0, 2, v_names,
+        '1 minute');
+    v_claimed := v_carried.claimed;
+    PERFORM _settle(clock_timestamp(), NULL, v_claimed.runs, v_claimed.tokens, v_names, '{}', '{}', '{}', '{}', '{}', '{}',
+        '{}', '{}', NULL);
+    PERFORM exchange(NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, v_name, 0, 0, v_names,
+        0, '1 minute', v_names, '{0}');
+    ASSERT (SELECT count(*) FROM history WHERE node_id = v_name) = 2, 'it did not come to its end';
+    RAISE EXCEPTION USING ERRCODE = 'RH000';
+EXCEPTION
+    WHEN SQLSTATE 'RH000' THEN NULL;
 END $$;
 
 -- Every function called from outside brings its settings along, so that they hold behind a pooler too: its own schema
