@@ -195,7 +195,8 @@ class Reading(Jobs, Work):
 
     async def _untold_since(self) -> datetime | None:
         async for found in self._all("fact/"):
-            return load(found.value, Told).at
+            told: Told = load(found.value, Told)
+            return told.at
         return None
 
     async def _count(self, prefix: str) -> int:
