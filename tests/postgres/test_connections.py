@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from rota.backend import Enqueue, JobKey
+from rota.definition import IdempotencyKey
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
@@ -340,3 +341,33 @@ async def _eventually(look: Callable[[], Awaitable[int]], wanted: int) -> None:
             return
         await asyncio.sleep(0.05)
     assert await look() == wanted
+
+
+async def test_triggers_that_wait_for_a_key_leave_connections_to_the_others(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    key = IdempotencyKey("order-17", timedelta(hours=1))
+
+    def keyed() -> Enqueue:
+        return Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 10, idempotency_key=key)
+
+    application = await asyncpg.connect(postgres_url())
+    async with application.transaction():
+        (first,) = await backend.enqueue([keyed()], within=application)
+        waiting = [asyncio.create_task(backend.enqueue([keyed()])) for _ in range(8)]
+        await _eventually(lambda: _count(f"{_OTHERS} AND wait_event_type = 'Lock'"), 2)
+        await trigger(backend, "job")
+        assert len((await claim(backend)).claims) == 1
+    await application.close()
+    assert {answer for (answer,) in await asyncio.gather(*waiting)} == {first}
+
+
+def test_a_backend_can_be_used_in_one_event_loop_after_another() -> None:
+    backend = PostgresBackend(fresh_store(), schema=SCHEMA, pool_size=1)
+
+    async def crowd() -> None:
+        await backend.open()
+        await asyncio.gather(*(backend.now() for _ in range(10)), claim(backend))
+        await backend.close()
+
+    for _ in range(3):
+        asyncio.run(crowd())

@@ -71,13 +71,17 @@ class Connections:
         self._known: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self._leaving: set[asyncio.Task[None]] = set()
         self.size = size
-        self._taken = 0
-        self._slots = asyncio.Semaphore(size)
         self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
-        """From now on calls are taken."""
+        """From now on calls are taken, in this event loop."""
         self._is_open = True
+        if self._loop is not asyncio.get_running_loop():
+            self._loop = asyncio.get_running_loop()
+            self._taken = 0
+            self._slots = asyncio.Semaphore(self.size)
+            self._waits = asyncio.Semaphore(max(self.size // 2, 1))
 
     @property
     def is_pooled(self) -> bool:
@@ -100,6 +104,22 @@ class Connections:
                     raise StoreUnavailable(f"gave way to others {attempt} times: {type(error).__name__}") from error
                 await asyncio.sleep(random.uniform(0, 0.01 * 2**attempt))
         raise AssertionError("unreachable")
+
+    async def fetch_waiting(self, sql: str, *args: Any) -> list[Row]:
+        """For statements that may wait for a transaction of the application: they are never given all connections, for
+        claims and renewals must go on."""
+        await self._have(self._waits)
+        try:
+            return await self.fetch(sql, *args)
+        finally:
+            self._waits.release()
+
+    async def _have(self, room: asyncio.Semaphore) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await room.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("all connections are busy") from error
 
     async def value(self, sql: str, *args: Any) -> Any:
         """The one value of one row."""
@@ -182,11 +202,7 @@ class Connections:
 
     async def _take(self, sql: str, is_rehearsal: bool) -> Connection:
         """One of the `size` connections, for one call."""
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._slots.acquire()
-        except TimeoutError as error:
-            raise StoreUnavailable("all connections are busy") from error
+        await self._have(self._slots)
         self._taken += 1
         try:
             if not self._is_open:

@@ -56,7 +56,8 @@ class Occurrences(Store):
     async def _enqueue_one(self, new: Enqueue) -> UUID | Refusal:
         if new.idempotency_key is None:
             return (await self._triggers.put([new]))[0]
-        (row,) = await self._fetch(self._sql.enqueue_keyed, *self._trigger(new, self._announcer.tag()))
+        arguments = self._trigger(new, self._announcer.tag())
+        (row,) = await self._connections.fetch_waiting(self._sql.enqueue_keyed, *arguments)
         if row["woke"]:
             self._wake()
         return row["run_id"] or _REFUSALS[row["refusal"]]

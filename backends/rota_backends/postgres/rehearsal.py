@@ -30,6 +30,7 @@ class Rehearsal:
             return
         self._most = most
         if self._task is None or self._task.done():
+            self._enough = asyncio.Event()
             self._task = asyncio.create_task(self._run(), name="rota rehearsal")
 
     async def stop(self) -> None:
@@ -40,7 +41,6 @@ class Rehearsal:
             await asyncio.wait({task}, timeout=_PATIENCE)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            self._enough.clear()
 
     async def _run(self) -> None:
         sql, nothing = self._statements, (None, *rows.NO_SETTLEMENTS, None, *rows.claim_arguments(None))

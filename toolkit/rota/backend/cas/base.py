@@ -67,6 +67,8 @@ class Base(Backend):
     # --- life and time ---
 
     async def open(self) -> None:
+        if not self._opened and not self._opening.locked():
+            self._opening = asyncio.Lock()  # of this event loop: the last one may have been another
         async with self._opening:
             if self._opened == 0:
                 await self._connect()
