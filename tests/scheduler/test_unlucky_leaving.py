@@ -101,7 +101,8 @@ class _SlowClaims(InProcessBackend):
         return claimed
 
 
-async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_its_lease() -> None:
+@pytest.mark.parametrize("answers_after", [0.1, 2.0])
+async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_its_lease(answers_after: float) -> None:
     starts: list[str] = []
 
     async def starts_late(ctx: JobContext) -> None:
@@ -109,6 +110,7 @@ async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_it
         await asyncio.sleep(60)
 
     backend = _SlowClaims()
+    backend.answers_after = answers_after
     async with Scheduler(backend, registry(starts_late=starts_late)) as scheduler:
         await scheduler.schedule(manual("starts_late"))
         run_id = await scheduler.trigger_once("starts_late")

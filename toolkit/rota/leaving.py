@@ -14,7 +14,9 @@ from rota.node import Node
 
 log = logging.getLogger("rota")
 
-_CLAIM_PATIENCE = 200  # times 5 ms
+_GLANCE = 0.005  # seconds
+_CLAIM_PATIENCE = 1.0  # seconds before bodies are asked to end
+_CALL_PATIENCE = 6.0  # seconds: as long as a store may take to answer or to be given up
 _STILL = 0.3  # real seconds without anybody moving a virtual clock: nobody will
 
 
@@ -22,7 +24,7 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
     """Let the node go; `hurry` ends a wait sooner, each time it is set."""
     node.is_leaving = True
     with at_work(node.clock, "a node that leaves"):  # a virtual clock waits for what follows a timeout
-        await _while_claiming(node)
+        await _until_answered(node, _CLAIM_PATIENCE)  # what a claim under way brings is handed back with the rest
         await node.hand_back_unstarted()
         await _until_empty(node, MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
         for held in _running(node):
@@ -30,17 +32,17 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
         await _until_empty(node, node.cancel_grace, hurry)
         for held in _running(node):
             node.give_up(held)
+        await _until_answered(node, _CALL_PATIENCE)  # a claim that is cut off costs its runs an attempt
         await node.loop.stop()
         await _flush(node)
         await node.hand_back_unstarted()  # the answer to a claim came late
 
 
-async def _while_claiming(node: Node) -> None:
-    """What a claim under way brings is handed back with the rest."""
-    for _ in range(_CLAIM_PATIENCE):
+async def _until_answered(node: Node, patience: float) -> None:
+    for _ in range(int(patience / _GLANCE)):
         if not node.exchange.is_claiming:
             return
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(_GLANCE)
 
 
 def _running(node: Node) -> list[Held]:
