@@ -31,6 +31,7 @@ from rota.backend.types import (
 )
 from rota.calls import STORE_ERRORS, Calls
 from rota.capability import Capability, Precision
+from rota.causation import current_run
 from rota.checkup import check_up
 from rota.clock import at_work
 from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
@@ -480,8 +481,10 @@ class Scheduler:
         run = await self.get_run(run_id, scope_id=scope_id)
         if run is None:
             raise RunNotFound(run_id, scope_id)
-        key = JobKey(scope_id, run.job_id)
-        return await self._enqueue(Enqueue(key, new_run_id(), Cause.REPLAY, self._options.lane_limit, replay_of=run_id))
+        key, replay_id, cause = JobKey(scope_id, run.job_id), new_run_id(), current_run.get()
+        depth = 0 if cause is None else cause.depth + 1  # a handler that replays goes on with its chain (EVENT-6)
+        new = Enqueue(key, replay_id, Cause.REPLAY, self._options.lane_limit, replay_of=run_id, depth=depth)
+        return await self._enqueue(new)
 
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""

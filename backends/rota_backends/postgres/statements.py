@@ -38,7 +38,7 @@ class Statements:
     pause: str = _call("pause", 9)
     due: str = _call("due_page", 2)
     fire: str = _call("fire", 3)
-    enqueue: str = _call("enqueue", 10)
+    enqueue: str = _call("enqueue", 11)
     enqueue_keyed: str = _call("enqueue_keyed", 11)
     arrive: str = _call("arrive", 11)
     heard: str = _call("heard", 2)

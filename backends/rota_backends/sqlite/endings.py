@@ -9,7 +9,10 @@ from rota_backends.sqlite.session import Session
 # What a finished run takes along, and what its ending adds. Only the dead keep their payload: only they are replayed.
 _ADDED = """letter, state, attempt, first_started_at, attempts, started_at, ended_at, outcome, node, token, error,
     reason, records, ended_by"""
-_TAKEN = "seq, lane, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed_count"
+_TAKEN = (
+    "seq, lane, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed_count, "
+    "depth"
+)
 _ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {", ".join(f"r.{name}" for name in _TAKEN.split(", "))}, {{payload}}, {{letter}}, ?, r.attempt + 1,
     coalesce(r.first_started_at, l.started_at), r.attempts, l.started_at, ?, ?, l.node, l.token, ?, ?, ?, r.ended_by

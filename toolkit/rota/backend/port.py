@@ -164,7 +164,8 @@ class Backend(ABC):
 
         Checked in this order: the job exists; the run id is known already (a repeat); the key is taken (the first run's
         id); the letter was replayed already (that run's id); the lane is full. A replay takes the letter's payload and
-        event and marks it replayed. `within` is the caller's own transaction (TX-1)."""
+        event, is as deep as the letter or as `depth` says, whichever is more (EVENT-6), and marks it replayed. `within`
+        is the caller's own transaction (TX-1)."""
 
     @abstractmethod
     async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:

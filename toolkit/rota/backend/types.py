@@ -190,6 +190,7 @@ class Enqueue:
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
+    depth: int = 0  # of a replay in a chain of causes; it is at least as deep as its letter (EVENT-6)
 
 
 class Refusal(Enum):
