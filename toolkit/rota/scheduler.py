@@ -54,7 +54,7 @@ from rota.locks import hold_lock
 from rota.names import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
 from rota.options import Options
 from rota.parts import Parts
-from rota.registering import registration, resumption
+from rota.registering import registration, removal, resumption
 from rota.registry import HandlerRegistry
 from rota.run import Cause, JobRun, JobStatus, Retention
 from rota.services import Services
@@ -284,10 +284,19 @@ class Scheduler:
             raise UnsupportedPrecision(self._backend.name, "SECOND", "MINUTE")
 
     async def unschedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> bool:
-        """Remove a job and cancel what waits of it; a running attempt may finish (REG-4)."""
+        """Remove a job and cancel what waits of it; a running attempt may finish (REG-4).
+
+        Occurrences that were owed are recorded as superseded (HIST-5).
+        """
         self._open()
-        removed: bool = await self._call(self._backend.remove, _key(scope_id, job_id), new_run_id())
-        return removed
+        key, request_id = _key(scope_id, job_id), new_run_id()
+        while True:
+            standing: Standing = await self._call(self._backend.standing, key)
+            if standing.job is None:
+                return False
+            if await self._call(self._backend.remove, removal(standing.job, standing.now, request_id)):
+                return True
+            await _another_came_first()
 
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None:
         """The stored definition, without its key."""

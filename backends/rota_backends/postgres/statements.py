@@ -34,7 +34,7 @@ class Statements:
     )
     jobs: str = _call("job_page", 4, _JOB)
     register: str = _call("register", 21)
-    remove: str = _call("remove", 4)
+    remove: str = _call("remove", 7)
     pause: str = _call("pause", 9)
     due: str = _call("due_page", 2)
     fire: str = _call("fire", 3)

@@ -40,6 +40,7 @@ from rota.backend.types import (
     Refusal,
     Registered,
     Registration,
+    Removal,
     Renewal,
     RunQuery,
     SetAside,
@@ -125,12 +126,13 @@ class Backend(ABC):
         first answer."""
 
     @abstractmethod
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        """Remove the job and cancel its queued and retrying runs with reason `unscheduled` (REG-4).
+    async def remove(self, removal: Removal) -> bool:
+        """In one step: remove the job, cancel its queued and retrying runs with reason `unscheduled`, move the mark and
+        record the decisions about what it owed (REG-4, HIST-5).
 
-        A leased run goes on, but is never retried. Mark, keys, revision, tokens and history stay. No claim of the job
-        succeeds after it returned. False where there is no such job; a repeat (same request_id) gives the first
-        answer."""
+        A leased run goes on, but is never retried. Mark, keys, revision, tokens, history and decisions stay. No claim
+        of the job succeeds after it returned. False where there is no such job or the revision moved; a repeat (same
+        request_id) gives the first answer."""
 
     @abstractmethod
     async def pause(self, change: PauseChange) -> bool:

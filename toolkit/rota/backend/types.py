@@ -110,6 +110,18 @@ class PauseChange:
 
 
 @frozen
+class Removal:
+    """Remove the job if the revision is still `expected`; `decisions` are its owed occurrences, `decided` moves the
+    mark."""
+
+    key: JobKey
+    expected: int
+    request_id: UUID
+    decided: datetime | None = None
+    decisions: tuple[Decision, ...] = ()
+
+
+@frozen
 class JobQuery:
     """Jobs of a scope in code-point order of the id, or those of one owner."""
 
