@@ -21,7 +21,7 @@ ENDED = _ENDED.format(payload="NULL", letter=0)
 DIED = _ENDED.format(payload="r.payload", letter=1)
 _CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error,
-    ?, records, ? FROM rota_run WHERE seq = ?"""
+    ?, records, coalesce(?, ended_by) FROM rota_run WHERE seq = ?"""
 GONE = "DELETE FROM rota_run WHERE seq = ?"
 ALL_GONE = "DELETE FROM rota_run WHERE seq IN (SELECT value FROM json_each(?))"
 
