@@ -101,6 +101,17 @@ class EventLaneClauses:
             assert len(await runs_of(node)) == 2
             assert (await scene.run(node, "other")).state is RunState.SUCCEEDED
 
+    @clause("EVENT-4", "runs that wait for their delay count against the limit", uses=("scheduler",))
+    async def test_a_job_does_not_hold_any_number_of_delayed_runs(self, scene: Scene) -> None:
+        async with scene.open(lane_limit=2) as node:
+            await node.schedule(manual())
+            for _ in range(2):
+                await node.trigger_once("job", delay=timedelta(hours=1))
+            for delay in (None, timedelta(hours=1)):
+                with pytest.raises(LaneFull):
+                    await node.trigger_once("job", delay=delay)
+            assert len(await runs_of(node)) == 2
+
     @clause("EVENT-4", "finished runs do not count against the limit", uses=("scheduler",))
     async def test_a_job_does_not_stay_full(self, scene: Scene) -> None:
         async with scene.open(lane_limit=2) as node:
