@@ -22,7 +22,7 @@ MEANINGS = {
     "requires": "capabilities the backend must have, or construction fails (CAP-1)",
     "services": "what handlers get from `ctx.services`: instances and factories by type or name",
     "notifier": "who is told of dead letters; logs by default (RETRY-5)",
-    "lane_limit": "unfinished runs a job may hold; beyond it `LaneFull` (EVENT-4)",
+    "lane_limit": "unfinished runs a job may hold, delayed ones included; beyond it `LaneFull` (EVENT-4)",
     "event_memory": "how long an event that was handled is remembered (EVENT-3)",
     "max_depth": "how long a chain of events that cause events may get (EVENT-6)",
     "dead_letter_alarm": "dead letters at which `health()` says DEGRADED (OPS-1)",
@@ -41,7 +41,9 @@ _INTRODUCTION = """\
 
 _REST = """
 `Retention(runs={runs}, age={age}, dead_letters=None)`: the runs kept per job, and for how long. Dead letters are kept
-until somebody replays or discards them, unless `dead_letters` is a duration.
+until somebody replays or discards them, unless `dead_letters` is a duration. A trigger without a key that is repeated
+because its outcome was unknown runs twice where the first run was forgotten meanwhile, which takes a `runs` smaller
+than what the job finishes within the backend's patience (10 s): use a key where it matters.
 
 ## Environment
 

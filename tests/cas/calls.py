@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, Refusal, Registered, Registration
+from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, Refusal, Registered, Registration, Removal
 from rota.definition import JobDefinition, Manual, Trigger
 from rota.run import Cause
 
@@ -18,6 +18,10 @@ async def register(backend: Backend, job_id: str, trigger: Trigger | None = None
     new = Registration(JobDefinition(job_id, "work", trigger or Manual()), expected, uuid4())
     assert await backend.register([new]) == [Registered.STORED]
     return key
+
+
+async def removal(backend: Backend, key: JobKey) -> Removal:
+    return Removal(key, (await backend.standing(key)).revision, uuid4())
 
 
 async def trigger(backend: Backend, key: JobKey, delay: timedelta | None = None) -> UUID | Refusal:

@@ -16,7 +16,7 @@ from rota.clock import VirtualClock
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.lifecycle import succeeded
 from rota.run import Cause, Decision, DecisionKind, RunState
-from tests.cas.calls import claim, register, trigger
+from tests.cas.calls import claim, register, removal, trigger
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
 
 
@@ -28,7 +28,7 @@ async def test_removing_a_job_with_a_long_queue_keeps_commits_small() -> None:
     backend = backend_on(store := MemoryStore())
     key = await register(backend, "job")
     queued = [await trigger(backend, key) for _ in range(120)]
-    assert await backend.remove(key, uuid4())
+    assert await backend.remove(await removal(backend, key))
     runs = await backend.runs(RunQuery("default", "job", limit=200))
     assert {(run.state, run.reason) for run in runs} == {(RunState.CANCELLED, "unscheduled")}
     assert len(runs) == len(queued)
@@ -49,15 +49,16 @@ class DyingStore(MemoryStore):
 
 async def test_a_removal_cut_short_is_finished_by_its_repeat() -> None:
     backend = backend_on(store := DyingStore())
-    key, request = await register(backend, "job"), uuid4()
+    key = await register(backend, "job")
     for _ in range(40):
         await trigger(backend, key)
+    request = await removal(backend, key)
     store.left = 2
     with pytest.raises(StoreUnavailable):
-        await backend.remove(key, request)
+        await backend.remove(request)
     assert await claim(backend) == []
     store.left = 100
-    assert await backend.remove(key, request)
+    assert await backend.remove(request)
     assert {run.state for run in await backend.runs(RunQuery("default", "job"))} == {RunState.CANCELLED}
 
 
@@ -67,7 +68,7 @@ async def test_a_removal_cut_short_is_finished_by_housekeeping_too() -> None:
     await trigger(backend, key)
     store.left = 1
     with pytest.raises(StoreUnavailable):
-        await backend.remove(key, uuid4())
+        await backend.remove(await removal(backend, key))
     store.left = 100
     assert (await backend.runs(RunQuery("default", "job")))[0].state is RunState.QUEUED
     await backend.prune(Prune(100, timedelta(days=30)))

@@ -20,7 +20,7 @@ from rota.errors import StoreUnavailable
 from rota.lifecycle import decide
 from rota.outcome import Failed, Succeeded
 from rota.run import RunState
-from tests.cas.calls import LEASE, claim, register, trigger
+from tests.cas.calls import LEASE, claim, register, removal, trigger
 from tests.cas.memory import RivalStore, Shelf
 
 INDEXES = ("ready/", "later/", "due/", "held/", "subscription/")
@@ -74,7 +74,7 @@ class Nodes:
     async def upset(self, backend: CasBackend, node: str) -> None:
         for job in await backend.jobs(JobQuery("default", limit=1)):
             if self.random.random() < 0.3:
-                await backend.remove(job.key, uuid4())
+                await backend.remove(await removal(backend, job.key))
             else:
                 paused = self.random.choice((None, "for now"))
                 await backend.pause(PauseChange(job.key, paused, job.revision, self.clock.now()))

@@ -11,7 +11,18 @@ from uuid import UUID
 import asyncpg
 
 from rota import JobDefinition, Manual
-from rota.backend import Backend, Claim, Claimed, ClaimRequest, Enqueue, FactKind, JobKey, Registration, Settlement
+from rota.backend import (
+    Backend,
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Enqueue,
+    FactKind,
+    JobKey,
+    Registration,
+    Removal,
+    Settlement,
+)
 from rota.ids import new_run_id
 from rota.run import AttemptOutcome, Cause, RunState
 from tests.servers import SCHEMA, postgres_url
@@ -24,6 +35,11 @@ async def register(backend: Backend, *names: str, **fields: Any) -> None:
     await backend.register(
         [Registration(JobDefinition(name, "ok", Manual(), **fields), 0, new_run_id()) for name in names]
     )
+
+
+async def remove(backend: Backend, name: str) -> None:
+    key = JobKey("default", name)
+    assert await backend.remove(Removal(key, (await backend.standing(key)).revision, new_run_id()))
 
 
 async def trigger(backend: Backend, name: str, times: int = 1) -> None:

@@ -17,7 +17,7 @@ from rota import AttemptOutcome, JobDefinition, Manual, RunState
 from rota.backend import JobKey, Prune, Registration
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection
-from tests.postgres.driving import claim, register, sql, success, trigger, work
+from tests.postgres.driving import claim, register, remove, sql, success, trigger, work
 from tests.servers import SCHEMA, postgres_url
 
 _LATER = "SELECT prune(clock_timestamp() + interval '2 hours', 100, '30 days', NULL, 1000)"
@@ -52,7 +52,7 @@ async def test_bands_of_handlers_queues_and_priorities_of_former_times_are_forgo
         await _register(backend, "job", f"report {year}", priority=year)
         await _register(backend, "mail", "mail", queue=f"queue {year}")
         await _register(backend, f"job of {year}", "ok")
-        await backend.remove(JobKey("default", f"job of {year}"), uuid4())
+        await remove(backend, f"job of {year}")
     assert len(await _bands()) == 11
     await sql(_LATER)
     assert await _bands() == {"report 4 default 4", "mail queue 4 0"}
@@ -75,7 +75,7 @@ async def test_what_is_queued_running_retrying_or_arriving_keeps_its_band_and_it
         )
         for name in ("queued", "running", "arriving"):
             await _register(backend, name, "another", queue="slow", priority=7)
-        await backend.remove(JobKey("default", "removed"), uuid4())
+        await remove(backend, "removed")
         for _ in range(2):
             await sql(_LATER)
     assert "ok slow 7" in await _bands()

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota import JobDefinition, Manual, RunState
-from rota.backend import ClaimRequest, Enqueue, FactKind, JobKey, Registration, Settlement
+from rota.backend import ClaimRequest, Enqueue, FactKind, JobKey, Registration, Removal, Settlement
 from rota.ids import new_run_id
 from rota.run import AttemptOutcome, Cause
 from rota_backends.sqlite import SqliteBackend
@@ -20,6 +20,10 @@ async def register(backend: SqliteBackend, *jobs: JobDefinition) -> None:
     await backend.register(
         [Registration(job, each.revision, new_run_id()) for job, each in zip(jobs, standings, strict=True)]
     )
+
+
+async def remove(backend: SqliteBackend, key: JobKey) -> bool:
+    return await backend.remove(Removal(key, (await backend.standing(key)).revision, new_run_id()))
 
 
 def job(number: int, handler: str = "ok", **more: Any) -> JobDefinition:

@@ -28,7 +28,7 @@ from rota.ids import new_run_id
 from rota.run import AttemptOutcome, Cause
 from rota_backends.sqlite import SqliteBackend, lane
 from rota_backends.sqlite.session import Session
-from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
+from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, remove, request, succeeded
 
 KEY = JobKey("default", "job-0000")
 SECOND = timedelta(seconds=1)
@@ -60,7 +60,7 @@ async def test_a_job_that_another_connection_removed_is_not_retried(pair: tuple[
     await register(first, job(0))
     await enqueue(first, job(0))
     (claim,) = (await first.claim(request())).claims
-    assert await second.remove(KEY, new_run_id())
+    assert await remove(second, KEY)
     assert (await first.settle([failed(claim)]))[0] == [True]
     (run,) = await first.runs(RunQuery("default", run_id=claim.run_id))
     assert run.state is RunState.CANCELLED
@@ -157,7 +157,7 @@ class Traffic:
         await backend.pause(PauseChange(key, reason, standing.revision, None))
 
     async def remove(self, backend: SqliteBackend) -> None:
-        await backend.remove(JobKey("default", job(self._dice.randrange(6)).job_id), new_run_id())
+        await remove(backend, JobKey("default", job(self._dice.randrange(6)).job_id))
 
     async def register(self, backend: SqliteBackend) -> None:
         handler, priority = self._dice.choice(("ok", "fine")), self._dice.randrange(2)

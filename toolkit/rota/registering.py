@@ -1,11 +1,11 @@
-"""What follows from a registration or a resumption, given what the store has. Pure (REG-1 to REG-3, PAUSE-1)."""
+"""What follows from a registration, a removal or a resumption, given what the store has. Pure (REG, PAUSE-1)."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from uuid import UUID
 
-from rota.backend.types import PauseChange, Registration, Standing, StoredJob
+from rota.backend.types import PauseChange, Registration, Removal, Standing, StoredJob
 from rota.cron import Cron
 from rota.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
 from rota.planning import first_due, settle_owed
@@ -41,6 +41,12 @@ def _keeps_place(old: JobDefinition, new: JobDefinition) -> bool:
     if not isinstance(before, Cron) or not isinstance(after, Cron):
         return False
     return (before.expression, before.tz) == (after.expression, after.tz)
+
+
+def removal(job: StoredJob, now: datetime, request_id: UUID) -> Removal:
+    """The job goes; what it still owes is recorded and never made up (HIST-5)."""
+    decisions, decided = settle_owed(job.definition, job.next_due, now, DecisionKind.SUPERSEDED, "unscheduled")
+    return Removal(job.key, job.revision, request_id, decided, decisions)
 
 
 def resumption(job: StoredJob, now: datetime) -> PauseChange:

@@ -31,6 +31,7 @@ from rota.backend.types import (
 )
 from rota.calls import STORE_ERRORS, Calls
 from rota.capability import Capability, Precision
+from rota.causation import current_run
 from rota.checkup import check_up
 from rota.clock import at_work
 from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
@@ -53,7 +54,7 @@ from rota.locks import hold_lock
 from rota.names import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
 from rota.options import Options
 from rota.parts import Parts
-from rota.registering import registration, resumption
+from rota.registering import registration, removal, resumption
 from rota.registry import HandlerRegistry
 from rota.run import Cause, JobRun, JobStatus, Retention
 from rota.services import Services
@@ -283,10 +284,19 @@ class Scheduler:
             raise UnsupportedPrecision(self._backend.name, "SECOND", "MINUTE")
 
     async def unschedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> bool:
-        """Remove a job and cancel what waits of it; a running attempt may finish (REG-4)."""
+        """Remove a job and cancel what waits of it; a running attempt may finish (REG-4).
+
+        Occurrences that were owed are recorded as superseded (HIST-5).
+        """
         self._open()
-        removed: bool = await self._call(self._backend.remove, _key(scope_id, job_id), new_run_id())
-        return removed
+        key, request_id = _key(scope_id, job_id), new_run_id()
+        while True:
+            standing: Standing = await self._call(self._backend.standing, key)
+            if standing.job is None:
+                return False
+            if await self._call(self._backend.remove, removal(standing.job, standing.now, request_id)):
+                return True
+            await _another_came_first()
 
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None:
         """The stored definition, without its key."""
@@ -480,8 +490,10 @@ class Scheduler:
         run = await self.get_run(run_id, scope_id=scope_id)
         if run is None:
             raise RunNotFound(run_id, scope_id)
-        key = JobKey(scope_id, run.job_id)
-        return await self._enqueue(Enqueue(key, new_run_id(), Cause.REPLAY, self._options.lane_limit, replay_of=run_id))
+        key, replay_id, cause = JobKey(scope_id, run.job_id), new_run_id(), current_run.get()
+        depth = 0 if cause is None else cause.depth + 1  # a handler that replays goes on with its chain (EVENT-6)
+        new = Enqueue(key, replay_id, Cause.REPLAY, self._options.lane_limit, replay_of=run_id, depth=depth)
+        return await self._enqueue(new)
 
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from uuid import UUID
 
 from rota.backend import (
     Fact,
@@ -14,6 +13,7 @@ from rota.backend import (
     PauseChange,
     Registered,
     Registration,
+    Removal,
     Standing,
     StoredJob,
 )
@@ -73,14 +73,19 @@ class Jobs(Store):
         self._refresh(lane, now)
         self._wake()
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        lane = self._lanes.get(key)
+    async def remove(self, removal: Removal) -> bool:
+        lane = self._lanes.get(removal.key)
         if lane is None or lane.definition is None:
-            return lane is not None and lane.last_request == request_id
+            return lane is not None and lane.last_request == removal.request_id
+        if lane.revision != removal.expected:
+            return False
         now = self.clock.now()
+        if removal.decided is not None:
+            lane.decided = removal.decided
+        lane.remember(removal.decisions)
         self._subscriptions.drop(lane, lane.definition)
         self._agenda.plan(lane, None)
-        self._agenda.listing_changed(key.scope_id)
+        self._agenda.listing_changed(lane.key.scope_id)
         for run in lane.queued_runs():
             self._end_unstarted(run, now, "unscheduled")
         if lane.head is not None:
@@ -88,7 +93,7 @@ class Jobs(Store):
         lane.waiting = lane.delayed = lane.bucket = lane.definition = lane.paused = lane.owner = None
         lane.gone = 0
         lane.revision += 1
-        lane.last_request = request_id
+        lane.last_request = removal.request_id
         return True
 
     async def pause(self, change: PauseChange) -> bool:

@@ -115,6 +115,7 @@ class Occurrences(Store):
             until = now + new.idempotency_key.ttl
             self._trigger_keys.take((*new.key, new.idempotency_key.key), new.run_id, until)
         if new.replay_of is not None:
+            run.depth = new.depth
             self._replay(self._runs[new.replay_of.int], run)
         self._runs[new.run_id.int] = run
         if new.delay:
@@ -146,6 +147,7 @@ class Occurrences(Store):
 
     def _replay(self, letter: Run, run: Run) -> None:
         run.payload, run.event, run.replay_of = letter.payload, letter.event, letter.run_id
+        run.depth = max(letter.depth, run.depth)
         letter.replayed_by = run.run_id
         self._unletter(letter)
 

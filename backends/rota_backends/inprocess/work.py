@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import islice
@@ -204,12 +203,9 @@ class Work(Store):
             self._file(lane, run)
         elif run.attempts:
             run.state, run.start_at = RunState.RETRYING, now
-        else:  # it never really started: back to the front of the queue
-            run.state = RunState.QUEUED
-            lane.head = None
-            if lane.waiting is None:
-                lane.waiting = deque()
-            lane.waiting.appendleft(run)
+        else:  # it never really started: back to where it was in the queue
+            run.state, lane.head = RunState.QUEUED, None
+            lane.add(run)
         self._refresh(lane, now)
 
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:

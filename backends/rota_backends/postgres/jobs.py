@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
-from rota.backend import JobKey, JobQuery, PauseChange, Registered, Registration, Standing, StoredJob
+from rota.backend import JobKey, JobQuery, PauseChange, Registered, Registration, Removal, Standing, StoredJob
 from rota.definition import OnEvent
 from rota_backends.postgres import rows
 from rota_backends.postgres.connections import Row
@@ -47,8 +46,12 @@ class Jobs(Store):
         self._wake()
         return Registered(answer)
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        return bool(await self._connections.value(self._sql.remove, self._now(), *key, request_id))
+    async def remove(self, removal: Removal) -> bool:
+        is_removed = await self._connections.value(
+            self._sql.remove, self._now(), *removal.key, removal.expected, removal.request_id, removal.decided,
+            as_json(removal.decisions),
+        )  # fmt: skip
+        return bool(is_removed)
 
     async def pause(self, change: PauseChange) -> bool:
         is_changed = await self._connections.value(

@@ -79,6 +79,7 @@ class Occurrences(Store):
             [each.key.scope_id for each in batch], [each.key.job_id for each in batch],
             [each.run_id for each in batch], [each.cause.value for each in batch], [each.lane_limit for each in batch],
             [each.payload for each in batch], [each.delay for each in batch], [each.replay_of for each in batch],
+            [each.depth for each in batch],
         )  # fmt: skip
         if any(row["woke"] for row in found):
             self._wake()

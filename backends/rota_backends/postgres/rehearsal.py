@@ -47,7 +47,7 @@ class Rehearsal:
         try:
             await self._connections.rehearse(
                 self._enough, lambda: self._most,
-                (sql.rehearse, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 8)),
+                (sql.rehearse, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 9)),
             )  # fmt: skip
         except RotaError:
             return  # then they plan when they are asked

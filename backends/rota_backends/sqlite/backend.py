@@ -31,6 +31,7 @@ from rota.backend import (
     Refusal,
     Registered,
     Registration,
+    Removal,
     Renewal,
     RunQuery,
     SetAside,
@@ -136,8 +137,8 @@ class SqliteBackend(Backend):
     async def register(self, batch: Sequence[Registration]) -> list[Registered]:
         return await self._store.write(lambda session: jobs.register(session, batch))
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        return await self._store.write(lambda session: jobs.remove(session, key, request_id))
+    async def remove(self, removal: Removal) -> bool:
+        return await self._store.write(lambda session: jobs.remove(session, removal))
 
     async def pause(self, change: PauseChange) -> bool:
         return await self._store.write(lambda session: jobs.pause(session, change))

@@ -9,7 +9,10 @@ from rota_backends.sqlite.session import Session
 # What a finished run takes along, and what its ending adds. Only the dead keep their payload: only they are replayed.
 _ADDED = """letter, state, attempt, first_started_at, attempts, started_at, ended_at, outcome, node, token, error,
     reason, records, ended_by"""
-_TAKEN = "seq, lane, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed_count"
+_TAKEN = (
+    "seq, lane, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed_count, "
+    "depth"
+)
 _ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {", ".join(f"r.{name}" for name in _TAKEN.split(", "))}, {{payload}}, {{letter}}, ?, r.attempt + 1,
     coalesce(r.first_started_at, l.started_at), r.attempts, l.started_at, ?, ?, l.node, l.token, ?, ?, ?, r.ended_by
@@ -18,7 +21,7 @@ ENDED = _ENDED.format(payload="NULL", letter=0)
 DIED = _ENDED.format(payload="r.payload", letter=1)
 _CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error,
-    ?, records, ? FROM rota_run WHERE seq = ?"""
+    ?, records, coalesce(?, ended_by) FROM rota_run WHERE seq = ?"""
 GONE = "DELETE FROM rota_run WHERE seq = ?"
 ALL_GONE = "DELETE FROM rota_run WHERE seq IN (SELECT value FROM json_each(?))"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from rota.backend import (
     Due,
@@ -16,6 +15,7 @@ from rota.backend import (
     PauseChange,
     Registered,
     Registration,
+    Removal,
     Standing,
     StoredJob,
 )
@@ -179,19 +179,24 @@ def _subscribe(session: Session, lane: Lane, definition: JobDefinition) -> None:
         )
 
 
-def remove(session: Session, key: JobKey, request_id: UUID) -> bool:
+def remove(session: Session, removal: Removal) -> bool:
     """What waits is cancelled, what is leased goes on (REG-4)."""
-    lane = session.lane(key)
+    lane = session.lane(removal.key)
     if lane is None:
         return False
+    query = "SELECT revision, last_request FROM rota_job WHERE id = ?"
+    revision, last_request = session.db.execute(query, (lane.id,)).fetchone()
     if lane.definition is None:
-        return bool(session.one("SELECT last_request FROM rota_job WHERE id = ?", (lane.id,)) == request_id.bytes)
+        return bool(last_request == removal.request_id.bytes)
+    if revision != removal.expected:
+        return False
     _retire(session, lane)
     session.db.execute(
         """UPDATE rota_job SET definition = NULL, next_due = NULL, owner = NULL, paused = NULL,
-           revision = revision + 1, last_request = ? WHERE id = ?""",
-        (request_id.bytes, lane.id),
+           decided = coalesce(?, decided), revision = revision + 1, last_request = ? WHERE id = ?""",
+        (micros_or_none(removal.decided), removal.request_id.bytes, lane.id),
     )
+    remember(session, lane, removal.decisions)
     cancel_unstarted(session, lane, _UNSCHEDULED)
     lane.definition, lane.paused = None, 0
     lane.removed = int(lane.lease_until is not None)

@@ -46,7 +46,7 @@ from rota_backends.sqlite.session import Session
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,
     replay_of, covers_from, covers_to, missed_count, depth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _BURIED = """INSERT INTO rota_history (seq, lane, letter, run_id, definition, cause, state, queued_at, event,
-    missed_count, attempt, ended_at, error, reason) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?)"""
+    depth, missed_count, attempt, ended_at, error, reason) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?)"""
 _MATCHING = """SELECT s.lane, j.definition FROM rota_subscription s JOIN rota_job j ON j.id = s.lane
     WHERE s.source_module = ? AND s.event_type = ? AND s.subject IN ('', ?) AND s.scope_id IN (?, ?) ORDER BY s.lane"""
 
@@ -110,15 +110,15 @@ def _enqueue(session: Session, new: Enqueue) -> UUID | Refusal:
         return known
     if lane.unfinished >= new.lane_limit:
         return Refusal.LANE_FULL
-    payload, event = new.payload, None
+    payload, event, depth = new.payload, None, 0
     if new.idempotency_key is not None:
         keys.take(session, OF_TRIGGER, lane.id, new.idempotency_key.key, run_id, new.idempotency_key.ttl)
     if new.replay_of is not None:
-        payload, event = _take_over(session, new.replay_of.bytes, run_id)
+        payload, event, depth = _take_over(session, new.replay_of.bytes, run_id)
     _queue(
         session, lane, run_id, lane.definition, CAUSE_CODE[new.cause], payload=payload, event=event,
         start_at=session.now + span(new.delay) if new.delay else None,
-        replay_of=None if new.replay_of is None else new.replay_of.bytes,
+        replay_of=None if new.replay_of is None else new.replay_of.bytes, depth=max(depth, new.depth),
     )  # fmt: skip
     return new.run_id
 
@@ -143,16 +143,16 @@ def _standing_for(session: Session, new: Enqueue, lane: Lane, run_id: bytes) -> 
     return None if row[3] is None else uuid(row[3])
 
 
-def _take_over(session: Session, letter: bytes, run_id: bytes) -> tuple[bytes, str | None]:
+def _take_over(session: Session, letter: bytes, run_id: bytes) -> tuple[bytes, str | None, int]:
     """What a replay has of its letter, which is replayed from now on."""
-    seq, payload, event, definition = session.db.execute(
-        """SELECT h.seq, h.payload, h.event, h.definition FROM rota_ident i JOIN rota_history h ON h.seq = i.seq
-           WHERE i.run_id = ?""",
+    seq, payload, event, depth, definition = session.db.execute(
+        """SELECT h.seq, h.payload, h.event, h.depth, h.definition
+           FROM rota_ident i JOIN rota_history h ON h.seq = i.seq WHERE i.run_id = ?""",
         (letter,),
     ).fetchone()
     session.db.execute("UPDATE rota_history SET replayed_by = ? WHERE seq = ?", (run_id, seq))
     unletter(session, seq)
-    return session.definition(definition).payload if payload is None else payload, event
+    return session.definition(definition).payload if payload is None else payload, event, depth
 
 
 # --- due instants ---
@@ -274,8 +274,8 @@ def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, d
 def _bury(session: Session, lane: Lane, run_id: bytes, definition: int, event: str, depth: int, reason: str) -> None:
     """A run that is dead before it started (EVENT-6)."""
     now, seq = session.now, session.next_seq()
-    row: tuple[Any, ...] = (seq, lane.id, run_id, definition, EVENT_CODE, DEAD_CODE, now, event, now, reason, reason)
-    session.db.execute(_BURIED, row)
+    row: tuple[Any, ...] = (seq, lane.id, run_id, definition, EVENT_CODE, DEAD_CODE, now, event, depth, now)
+    session.db.execute(_BURIED, (*row, reason, reason))
     session.db.execute("INSERT INTO rota_ident VALUES (?, ?)", (run_id, seq))
     file_letter(session, seq)
     kinds = (FactKind.FAILED, FactKind.DEAD_LETTERED) if session.tells_facts else (FactKind.DEAD_LETTERED,)

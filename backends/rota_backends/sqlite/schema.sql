@@ -111,6 +111,7 @@ CREATE TABLE rota_history (
     covers_from INTEGER,
     covers_to INTEGER,
     missed_count INTEGER NOT NULL,
+    depth INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     first_started_at INTEGER,
     attempts TEXT,                      -- all but the last

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from rota.api import JobScheduler
+from rota.definition import RetryPolicy
 from rota.errors import LaneFull
 from rota.event import Event
 from rota.events import JobNotifyEventStore
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
-from rota.run import RunState
+from rota.outcome import Failed
+from rota.run import Cause, RunState
 from rota_contracts.clause import clause
 from rota_contracts.declare import event, manual, on_event
 from rota_contracts.families._reading import only_run, runs_of
@@ -95,6 +100,17 @@ class EventLaneClauses:
                 await node.trigger_once("job")
             assert len(await runs_of(node)) == 2
             assert (await scene.run(node, "other")).state is RunState.SUCCEEDED
+
+    @clause("EVENT-4", "runs that wait for their delay count against the limit", uses=("scheduler",))
+    async def test_a_job_does_not_hold_any_number_of_delayed_runs(self, scene: Scene) -> None:
+        async with scene.open(lane_limit=2) as node:
+            await node.schedule(manual())
+            for _ in range(2):
+                await node.trigger_once("job", delay=timedelta(hours=1))
+            for delay in (None, timedelta(hours=1)):
+                with pytest.raises(LaneFull):
+                    await node.trigger_once("job", delay=delay)
+            assert len(await runs_of(node)) == 2
 
     @clause("EVENT-4", "finished runs do not count against the limit", uses=("scheduler",))
     async def test_a_job_does_not_stay_full(self, scene: Scene) -> None:
@@ -194,6 +210,49 @@ class EventChainClauses:
             await scene.eventually(node.dead_letters, within=LATE)
             assert 2 <= scene.journal.count() <= DEEPEST + 1
             assert len(await node.dead_letters()) == 1
+
+    @clause("EVENT-6", "a replay is as deep in its chain as its letter")
+    async def test_a_replay_does_not_begin_the_chain_anew(self, scene: Scene) -> None:
+        store = JobNotifyEventStore(scene.event_store)
+
+        @scene.handler("writes when replayed")
+        async def writes(ctx: Any, payload: bytes) -> Failed | None:
+            if ctx.cause is not Cause.REPLAY:
+                return Failed("not yet", permanent=True)
+            await store.write(event("Second"))
+            return None
+
+        async with scene.open(events=store) as node:
+            await node.schedule(on_event("first", "First", handler="writes when replayed"))
+            await node.schedule(on_event("second", "Second"))
+            await scene.write(node, event("First", depth=4))
+            await scene.settle()
+            await node.replay((await only_run(node, "first")).run_id)
+            await scene.settle()
+            seen = scene.journal.last("second").event
+            assert seen is not None
+            assert seen.depth == 5
+
+    @clause("EVENT-6", "a job that replays the dead letters it hears of ends at the depth limit")
+    async def test_a_chain_of_replays_does_not_go_on_for_ever(self, scene: Scene) -> None:
+        nodes: list[JobScheduler] = []
+
+        @scene.handler("replays")
+        async def replays(ctx: Any, payload: bytes) -> None:
+            if scene.journal.count("dies") < 3 * DEEPEST:  # a chain without an end is a failure, not a hang
+                await nodes[0].replay(UUID(json.loads(ctx.event.data)["run_id"]))
+
+        async def is_cut() -> bool:
+            return any(letter.job_id == "replays" for letter in await nodes[0].dead_letters())
+
+        async with scene.open() as node:
+            nodes.append(node)
+            await node.schedule(manual("dies", "fail", retry=RetryPolicy.single_attempt()))
+            dead = on_event("replays", "JobDeadLettered", "replays", module=LIFECYCLE_MODULE, subject="dies")
+            await node.schedule(dead)
+            await node.trigger_once("dies")
+            await scene.eventually(is_cut, within=LATE)
+            assert 2 <= scene.journal.count("dies") <= DEEPEST
 
 
 def _of(event: Event | None) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from rota.definition import RetryPolicy
 from rota.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual, script
-from rota_contracts.families._ways import LEASE, PAST_LEASE, ended, succeeds
+from rota_contracts.families._ways import LEASE, PAST_LEASE, ended, payloads, succeeds
 from rota_contracts.scene import Scene
 
 _ONCE = RetryPolicy.single_attempt()
@@ -106,6 +106,23 @@ class LaneClauses:
             later = await new.trigger_once("job")
             await scene.release()
             assert (await scene.look(new, later)).state is RunState.SUCCEEDED
+
+    @clause(
+        "RUN-2", "delayed runs under several handlers all start, in trigger order, each where it can", level=Level.NODES
+    )
+    async def test_delayed_runs_under_two_handlers_do_not_get_stuck(self, scene: Scene) -> None:
+        async with scene.open(only=("ok",)) as one, scene.open(only=("hold",), concurrency=1) as two:
+            await two.schedule(manual("busy", "hold"))
+            await two.trigger_once("busy")
+            await scene.settle()
+            await one.schedule(manual(handler="ok"))
+            await one.trigger_once("job", payload=b"first", delay=timedelta(seconds=6))
+            await one.schedule(manual(handler="hold"))
+            last = await one.trigger_once("job", payload=b"second", delay=timedelta(seconds=3))
+            await scene.advance(seconds=8)
+            await scene.release()
+            await ended(scene, one, last)
+            assert payloads(scene) == [b"first", b"second"]
 
     @clause("RUN-2", "jobs of which only delayed runs are left take no slot from others")
     async def test_delayed_runs_do_not_take_the_place_of_others(self, scene: Scene) -> None:

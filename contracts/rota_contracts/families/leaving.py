@@ -97,6 +97,19 @@ class LeavingClauses:
                 await scene.release()
                 assert payloads(scene) == [b"0", b"0", b"1", b"2"]
 
+    @clause("RUN-2", "a run handed back goes before later ones, not before earlier ones", level=Level.NODES)
+    async def test_a_run_handed_back_does_not_overtake_an_earlier_one(self, scene: Scene) -> None:
+        async with scene.open() as visitor:
+            await visitor.schedule(manual(handler="hold"))
+            await visitor.trigger_once("job", payload=b"first", delay=timedelta(seconds=3))
+            await visitor.trigger_once("job", payload=b"second")
+            await scene.advance(seconds=5)
+            await visitor.trigger_once("job", payload=b"third", delay=timedelta(seconds=1))
+            async with scene.open(), scene.leaving(visitor):
+                await scene.advance(seconds=LEAVING_TAKES)
+                await scene.release()
+                assert payloads(scene) == [b"second", b"first", b"second", b"third"]
+
     @clause("LEASE-5", "a retry handed back goes on with the same attempt", level=Level.NODES)
     async def test_a_retry_handed_back_does_not_begin_anew(self, scene: Scene) -> None:
         async with scene.open() as visitor:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
 from rota.definition import RetryPolicy, ScheduleOutcome
 from rota.errors import JobNotFound
-from rota.run import AttemptOutcome, RunState
+from rota.run import AttemptOutcome, DecisionKind, RunState
 from rota_contracts.clause import Level, clause
-from rota_contracts.declare import event, manual, on_event, script
+from rota_contracts.declare import cron, event, manual, on_event, script
 from rota_contracts.families._look import payloads, ticking
 from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
 
 
 class RemovalClauses:
-    """REG-4."""
+    """REG-4; and HIST-5, CRON-4 for what it owed."""
 
     @clause("REG-4", "a job that was removed is gone, and removing it again is False")
     async def test_a_removed_job_is_not_there_any_more(self, scene: Scene) -> None:
@@ -201,3 +202,55 @@ class RemovalClauses:
                 await scene.advance(minutes=2)
                 assert (await scene.look(other, run.run_id)).state is RunState.CANCELLED
                 assert scene.journal.count("job") == 1
+
+    @clause(
+        "HIST-5",
+        "what a job still owes when it is removed is recorded as superseded",
+        uses=("virtual", "step", "scheduler"),
+    )
+    async def test_what_a_removed_job_owed_is_not_unaccounted_for(self, scene: Scene) -> None:
+        await scene.start_at("12:00:30")
+        async with scene.scheduler(concurrency=0) as client:
+            await client.schedule(cron())
+            await scene.step(minutes=10)
+            assert await client.unschedule("job") is True
+            owed = await client.admin.decisions("job")
+            assert [(each.kind, each.count) for each in owed] == [(DecisionKind.SUPERSEDED, 11)]
+            assert (owed[0].first, owed[0].last) == (scene.at("12:00"), scene.at("12:10"))
+            assert await client.unschedule("job") is False
+            assert await client.admin.decisions("job") == owed
+
+    @clause(
+        "CRON-4",
+        "what was recorded when its job was removed does not fire when the job comes back",
+        uses=("virtual", "step"),
+    )
+    async def test_what_a_removed_job_owed_does_not_fire_when_it_comes_back(self, scene: Scene) -> None:
+        await scene.start_at("12:00:30")
+        async with scene.open(concurrency=0) as client:
+            await client.schedule(cron())
+            await scene.step(minutes=10)
+            await client.unschedule("job")
+            await client.schedule(cron())
+            status = await client.status("job")
+            assert status is not None
+            assert status.next_due == scene.at("12:11")
+
+    @clause(
+        "CRON-4",
+        "a tick between the reading of a job and its removal is not decided again",
+        level=Level.NODES,
+        uses=("virtual", "hold", "scheduler"),
+    )
+    async def test_a_removal_overtaken_by_a_tick_does_not_decide_it_again(self, scene: Scene) -> None:
+        await scene.start_at("12:00:30")
+        async with scene.scheduler(concurrency=0) as client:
+            await client.schedule(cron())
+            with scene.hold(client, "remove") as held:
+                removing = asyncio.create_task(client.unschedule("job"))
+                await scene.eventually(lambda: held.waiting)
+                async with scene.open():
+                    await scene.settle()
+            assert await removing is True
+            assert [run.due for run in await client.get_run_history("job")] == [scene.at("12:00")]
+            assert await client.admin.decisions("job") == []

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from attrs import evolve
 
 from rota import registering
-from rota.backend import Claimed, ClaimRequest, Due, FireResult, Firing, JobKey, Standing
+from rota.backend import Claimed, ClaimRequest, Due, FireResult, Firing, JobKey, Removal, Standing
 from rota.cron import Cron
 from rota.definition import JobDefinition, ScheduleOutcome
 from rota.planning import first_due
@@ -62,10 +61,10 @@ class StartsAfresh(InProcessBackend):
 class ForgetsTheRemoved(InProcessBackend):
     """The mark goes with the job."""
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        removed = await super().remove(key, request_id)
+    async def remove(self, removal: Removal) -> bool:
+        removed = await super().remove(removal)
         if removed:
-            self._lanes[key].decided = None
+            self._lanes[removal.key].decided = None
         return removed
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
-from rota.backend import Claim, FireResult, Firing, JobKey, Settlement
+from rota.backend import Claim, FireResult, Firing, Removal, Settlement
 from rota.definition import JobDefinition
 from rota.run import Cause, RunState
 from rota_backends.inprocess import InProcessBackend
@@ -122,10 +121,11 @@ class FreedBySuccess(_Leaky):
 class StuckByRemoval(_Leaky):
     """A job removed while it ran is running for ever."""
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        if key in self._lanes and self._lanes[key].leased:
-            self.stuck.add(self._lanes[key])
-        return await super().remove(key, request_id)
+    async def remove(self, removal: Removal) -> bool:
+        lane = self._lanes.get(removal.key)
+        if lane is not None and lane.leased:
+            self.stuck.add(lane)
+        return await super().remove(removal)
 
 
 class RescuesLater(InProcessBackend):

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from rota.backend import EventLimits, JobKey, Refusal, Registration
+from rota.backend import EventLimits, JobKey, Refusal, Registration, Removal
 from rota.definition import OnEvent
 from rota.event import Event
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
@@ -141,11 +141,11 @@ class LosesTheEvent(InProcessBackend):
 class CannotUnsubscribe(InProcessBackend):
     """A job that waits for events cannot be taken out."""
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        lane = self._lanes.get(key)
+    async def remove(self, removal: Removal) -> bool:
+        lane = self._lanes.get(removal.key)
         if lane is not None and lane.definition is not None and isinstance(lane.definition.trigger, OnEvent):
             return True
-        return await super().remove(key, request_id)
+        return await super().remove(removal)
 
 
 class KeepsOldSubscriptions(InProcessBackend):

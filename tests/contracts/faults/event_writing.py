@@ -127,6 +127,14 @@ class HasRoom(InProcessBackend):
         return super()._notify_one(lane, event, evolve(limits, lane_limit=10**9), now)
 
 
+class DelayedTakeNoRoom(InProcessBackend):
+    """A run whose time has not come is no run yet."""
+
+    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+        delayed = self._lanes[new.key].delayed or ()
+        return super()._enqueue(evolve(new, lane_limit=new.lane_limit + len(delayed)), now)
+
+
 class GivesUpWhenFull(InProcessBackend):
     """A full job ends the telling of the event."""
 
@@ -257,6 +265,12 @@ FAULTS = [
         "EVENT-4",
         of("EVENT-4", "a_full_job_does_not_affect_others"),
         on(GivesUpWhenFull),
+    ),
+    Fault(
+        "a lane holds any number of delayed runs",
+        "EVENT-4",
+        of("EVENT-4", "a_job_does_not_hold_any_number_of_delayed_runs"),
+        on(DelayedTakeNoRoom),
     ),
     Fault("finished runs fill the lane", "EVENT-4", of("EVENT-4", "a_job_does_not_stay_full"), on(CountsTheFinished)),
     Fault(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import JobKey, Registered, Registration
+from rota.backend import Registered, Registration, Removal
 from rota.definition import JobDefinition, ScheduleOutcome
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
@@ -98,11 +98,11 @@ def with_keys(make: Callable[[InProcessBackend], Keys]) -> type[InProcessBackend
 
 
 class KeysGoWithTheJob(InProcessBackend):
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+    async def remove(self, removal: Removal) -> bool:
         for book in (self._registration_keys, self._trigger_keys):
             held: dict[Any, Any] = book._held
-            book._held = {name: value for name, value in held.items() if name[:2] != tuple(key)}
-        return await super().remove(key, request_id)
+            book._held = {name: value for name, value in held.items() if name[:2] != tuple(removal.key)}
+        return await super().remove(removal)
 
 
 def without_keys(book: str) -> Callable[[Any], None]:

@@ -57,6 +57,22 @@ class StillListed(InProcessBackend):
         self._file_letter(letter)
 
 
+class ReplaysAtTheSurface(InProcessBackend):
+    """A replay begins a chain of its own."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        run.depth = 0
+
+
+class ReplaysNoDeeper(InProcessBackend):
+    """A replay knows how deep its letter was, and not who asked for it."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        run.depth = letter.depth
+
+
 class ReplaysAgain(InProcessBackend):
     """Nobody notes that a letter was replayed."""
 
@@ -138,6 +154,12 @@ FAULTS = [
     Fault("a letter is replayed each time it is asked for", "RETRY-5", of(
         "RETRY-5", "a_second_replay_does_not_start_a_second_run", "replays_at_once_do_not_make_two_runs",
     ), on(ReplaysAgain)),
+    Fault("a replay forgets how deep its letter was", "EVENT-6", of(
+        "EVENT-6", "a_replay_does_not_begin_the_chain_anew", "a_chain_of_replays_does_not_go_on_for_ever",
+    ), on(ReplaysAtTheSurface)),
+    Fault("a replay forgets how deep its caller was", "EVENT-6", of(
+        "EVENT-6", "a_chain_of_replays_does_not_go_on_for_ever",
+    ), on(ReplaysNoDeeper)),
     Fault("a replay revives its job", "RETRY-5", of(
         "RETRY-5", "replay_does_not_revive_a_removed_job",
     ), on(RevivesJobs)),

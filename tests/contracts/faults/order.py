@@ -133,7 +133,23 @@ def _under_the_first_handler(ready: ReadyLanes, lane: Lane, handler: str) -> Non
     _offer(ready, lane, first)
 
 
+def _under_the_first_to_come(ready: ReadyLanes, lane: Lane, handler: str) -> None:
+    if lane.bucket is None:
+        _offer(ready, lane, handler)
+
+
 _offer = ReadyLanes._offer
+
+
+class HandedBackToTheFront(InProcessBackend):
+    """Whatever became ready meanwhile has to wait for a run that was handed back."""
+
+    def _take_back(self, lane: Lane, run: Run, now: datetime) -> None:
+        super()._take_back(lane, run, now)
+        if lane.waiting is not None and run in lane.waiting:
+            lane.waiting.remove(run)
+            lane.waiting.appendleft(run)
+
 
 FAULTS = [
     Fault("a run is handed out twice", "RUN-1", of(
@@ -194,6 +210,12 @@ FAULTS = [
     Fault("a lane stays with the handler it first had", "RUN-4", of(
         "RUN-4", "a_new_handler_does_not_wait_for_the_node_of_the_old_one",
     ), patch=replaced(ReadyLanes, "_offer", _under_the_first_handler)),
+    Fault("a lane is shown only to the nodes of the run whose time came first", "RUN-2", of(
+        "RUN-2", "delayed_runs_under_two_handlers_do_not_get_stuck",
+    ), patch=replaced(ReadyLanes, "_offer", _under_the_first_to_come)),
+    Fault("a run handed back goes to the front of its lane", "RUN-2", of(
+        "RUN-2", "a_run_handed_back_does_not_overtake_an_earlier_one",
+    ), on(HandedBackToTheFront)),
     Fault("the lane stays taken by a cancelled run", "RUN-4", of(
         "RUN-4", "a_cancelled_retry_does_not_block_the_next_run",
         "a_cancelled_queued_run_does_not_block_the_next_run",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-from rota.backend import JobKey, Registration, Settlement
+from attrs import evolve
+
+from rota.backend import Registration, Removal, Settlement
 from rota.errors import JobNotFound
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
@@ -16,21 +17,43 @@ from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on
 class LeavesTheQueue(InProcessBackend):
     """Removes the job and forgets that runs of it wait."""
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        lane = self._lanes.get(key)
+    async def remove(self, removal: Removal) -> bool:
+        lane = self._lanes.get(removal.key)
         if lane is None:
             return False
         kept = (lane.waiting, lane.delayed, lane.head)
         lane.waiting = lane.delayed = lane.head = None
-        removed = await super().remove(key, request_id)
+        removed = await super().remove(removal)
         lane.waiting, lane.delayed, lane.head = kept
         return removed
 
 
-class RemovesWhatIsNotThere(InProcessBackend):
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        await super().remove(key, request_id)
+class RemovesWhatIsNotThere(Wrapped):
+    async def unschedule(self, job_id: str, **options: Any) -> bool:
+        await self.node.unschedule(job_id, **options)
         return True
+
+
+class ForgetsWhatWasOwed(InProcessBackend):
+    """Nobody asks any more for occurrences of a job that is gone."""
+
+    async def remove(self, removal: Removal) -> bool:
+        return await super().remove(evolve(removal, decisions=()))
+
+
+class KeepsTheOldMark(InProcessBackend):
+    """What was owed is recorded, and not marked as decided."""
+
+    async def remove(self, removal: Removal) -> bool:
+        return await super().remove(evolve(removal, decided=None))
+
+
+class RemovesWithoutALook(InProcessBackend):
+    """Whatever happened since the removal was planned."""
+
+    async def remove(self, removal: Removal) -> bool:
+        standing = await self.standing(removal.key)
+        return await super().remove(evolve(removal, expected=standing.revision))
 
 
 class ForgetsRemovedAttempts(InProcessBackend):
@@ -52,9 +75,9 @@ class RetriesRemovedRuns(InProcessBackend):
 class RemovesTheHistory(InProcessBackend):
     """ON DELETE CASCADE."""
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        removed = await super().remove(key, request_id)
-        lane = self._lanes.pop(key, None)
+    async def remove(self, removal: Removal) -> bool:
+        removed = await super().remove(removal)
+        lane = self._lanes.pop(removal.key, None)
         for run in [*((lane and lane.history) or ()), *((lane and lane.letters) or ())]:
             self._runs.pop(run.run_id.int, None)
             self._letters.pop(run.run_id.int, None)
@@ -119,7 +142,25 @@ FAULTS = [
         "what is not there can be removed",
         "REG-4",
         of("REG-4", "test_a_removed_job_is_not_there_any_more"),
-        on(RemovesWhatIsNotThere),
+        nodes(RemovesWhatIsNotThere),
+    ),
+    Fault(
+        "what a removed job owed is forgotten",
+        "HIST-5",
+        of("HIST-5", "test_what_a_removed_job_owed_is_not_unaccounted_for"),
+        on(ForgetsWhatWasOwed),
+    ),
+    Fault(
+        "what a removed job owed is owed again when it comes back",
+        "CRON-4",
+        of("CRON-4", "test_what_a_removed_job_owed_does_not_fire_when_it_comes_back"),
+        on(KeepsTheOldMark),
+    ),
+    Fault(
+        "a removal does not notice a tick",
+        "CRON-4",
+        of("CRON-4", "test_a_removal_overtaken_by_a_tick_does_not_decide_it_again"),
+        on(RemovesWithoutALook),
     ),
     Fault(
         "attempts of removed jobs are forgotten",

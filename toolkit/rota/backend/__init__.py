@@ -26,6 +26,7 @@ from rota.backend.types import (
     Refusal,
     Registered,
     Registration,
+    Removal,
     Renewal,
     RunQuery,
     SetAside,
@@ -38,6 +39,6 @@ from rota.backend.types import (
 __all__ = [
     "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits", "Fact",
     "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange",
-    "Prune", "Refusal", "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing",
-    "StoredJob", "event_run_id", "schedule_text",
+    "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside", "Settlement",
+    "Standing", "StoredJob", "event_run_id", "schedule_text",
 ]  # fmt: skip

@@ -40,6 +40,7 @@ from rota.backend.types import (
     Refusal,
     Registered,
     Registration,
+    Removal,
     Renewal,
     RunQuery,
     SetAside,
@@ -125,12 +126,13 @@ class Backend(ABC):
         first answer."""
 
     @abstractmethod
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
-        """Remove the job and cancel its queued and retrying runs with reason `unscheduled` (REG-4).
+    async def remove(self, removal: Removal) -> bool:
+        """In one step: remove the job, cancel its queued and retrying runs with reason `unscheduled`, move the mark and
+        record the decisions about what it owed (REG-4, HIST-5).
 
-        A leased run goes on, but is never retried. Mark, keys, revision, tokens and history stay. No claim of the job
-        succeeds after it returned. False where there is no such job; a repeat (same request_id) gives the first
-        answer."""
+        A leased run goes on, but is never retried. Mark, keys, revision, tokens, history and decisions stay. No claim
+        of the job succeeds after it returned. False where there is no such job or the revision moved; a repeat (same
+        request_id) gives the first answer."""
 
     @abstractmethod
     async def pause(self, change: PauseChange) -> bool:
@@ -164,7 +166,8 @@ class Backend(ABC):
 
         Checked in this order: the job exists; the run id is known already (a repeat); the key is taken (the first run's
         id); the letter was replayed already (that run's id); the lane is full. A replay takes the letter's payload and
-        event and marks it replayed. `within` is the caller's own transaction (TX-1)."""
+        event, is as deep as the letter or as `depth` says, whichever is more (EVENT-6), and marks it replayed. `within`
+        is the caller's own transaction (TX-1)."""
 
     @abstractmethod
     async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:

@@ -110,6 +110,18 @@ class PauseChange:
 
 
 @frozen
+class Removal:
+    """Remove the job if the revision is still `expected`; `decisions` are its owed occurrences, `decided` moves the
+    mark."""
+
+    key: JobKey
+    expected: int
+    request_id: UUID
+    decided: datetime | None = None
+    decisions: tuple[Decision, ...] = ()
+
+
+@frozen
 class JobQuery:
     """Jobs of a scope in code-point order of the id, or those of one owner."""
 
@@ -190,6 +202,7 @@ class Enqueue:
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
+    depth: int = 0  # of a replay in a chain of causes; it is at least as deep as its letter (EVENT-6)
 
 
 class Refusal(Enum):

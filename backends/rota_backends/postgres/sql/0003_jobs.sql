@@ -79,8 +79,10 @@ RETURNS TABLE (at timestamptz, next_at timestamptz, scope_id text, job_id text, 
         WHERE job.next_due <= t.at ORDER BY job.next_due, job.lane LIMIT p_limit) j ON true
 $$;
 
-CREATE FUNCTION remove(p_now timestamptz, p_scope text, p_job text, p_request uuid) RETURNS boolean
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION remove(
+    p_now timestamptz, p_scope text, p_job text, p_expected bigint, p_request uuid, p_decided timestamptz,
+    p_decisions jsonb
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
     v_lane bigint;
@@ -91,6 +93,9 @@ BEGIN
     SELECT * INTO j FROM job WHERE lane = v_lane;
     IF j.definition IS NULL THEN
         RETURN coalesce(j.last_request = p_request, false);
+    END IF;
+    IF j.revision <> p_expected THEN
+        RETURN false;
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
     PERFORM _drain_lane(v_lane, v_at);
@@ -104,7 +109,9 @@ BEGIN
     WHERE id = v_lane;
     UPDATE definition SET retired_at = v_at WHERE id = j.definition;
     UPDATE job SET definition = NULL, paused = NULL, owner = NULL, next_due = NULL, source_module = NULL,
-        event_type = NULL, subject = NULL, revision = revision + 1, last_request = p_request WHERE lane = v_lane;
+        event_type = NULL, subject = NULL, revision = revision + 1, last_request = p_request,
+        decided = coalesce(p_decided, decided) WHERE lane = v_lane;
+    PERFORM _remember(v_lane, p_decisions);
     RETURN true;
 END $$;
 

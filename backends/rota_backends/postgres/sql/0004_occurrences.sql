@@ -113,7 +113,7 @@ CREATE TYPE enqueued AS (run_id uuid, refusal text, woke boolean);
 -- Triggers without keys: the lanes are locked in one order, then each is stored or refused.
 CREATE FUNCTION enqueue(
     p_now timestamptz, p_tag text, p_scopes text[], p_jobs text[], p_runs uuid[], p_causes text[], p_limits integer[],
-    p_payloads bytea[], p_delays interval[], p_replays uuid[]
+    p_payloads bytea[], p_delays interval[], p_replays uuid[], p_depths integer[]
 ) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
@@ -136,7 +136,7 @@ BEGIN
     END IF;
     FOR i IN 1 .. cardinality(p_runs) LOOP
         v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], p_causes[i], p_limits[i], p_payloads[i], p_delays[i],
-            p_replays[i]);
+            p_replays[i], p_depths[i]);
         v_woke := v_woke OR v_answer.woke;
         RETURN NEXT v_answer;
     END LOOP;
@@ -201,7 +201,7 @@ END $$;
 
 CREATE FUNCTION _enqueue(
     p_lane bigint, p_at timestamptz, p_run uuid, p_cause text, p_limit integer, p_payload bytea, p_delay interval,
-    p_replay uuid
+    p_replay uuid DEFAULT NULL, p_depth integer DEFAULT 0
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_definition bigint := (SELECT definition FROM job WHERE lane = p_lane);
@@ -242,6 +242,7 @@ BEGIN
         v_run.payload := v_letter.payload;
         v_run.event_id := v_letter.event_id;
         v_run.event := v_letter.event;
+        v_run.depth := greatest(v_letter.depth, p_depth);
         v_run.replay_of := p_replay;
         PERFORM _unletter(p_replay, NULL, p_run);
     END IF;
@@ -284,7 +285,7 @@ BEGIN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
     PERFORM FROM lane WHERE id = v_lane FOR UPDATE;
-    v_answer := _enqueue(v_lane, coalesce(p_now, clock_timestamp()), p_run, p_cause, p_limit, p_payload, p_delay, NULL);
+    v_answer := _enqueue(v_lane, coalesce(p_now, clock_timestamp()), p_run, p_cause, p_limit, p_payload, p_delay);
     IF v_answer.refusal IS NOT NULL THEN
         DELETE FROM held_key WHERE kind = 'trigger' AND lane = v_lane AND name = p_key;
     ELSIF v_answer.woke THEN

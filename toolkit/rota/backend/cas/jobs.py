@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from rota.backend.cas import keys
 from rota.backend.cas.base import Base
 from rota.backend.cas.records import Lane, load, text_of
 from rota.backend.cas.step import Step
-from rota.backend.types import JobKey, JobQuery, PauseChange, Registered, Registration, Standing, StoredJob
+from rota.backend.types import JobKey, JobQuery, PauseChange, Registered, Registration, Removal, Standing, StoredJob
 from rota.run import RunState
 
 _SWEPT = 15  # runs in one commit
@@ -43,17 +42,18 @@ class Jobs(Base):
 
         return await self._change(new.key, change)
 
-    async def remove(self, key: JobKey, request_id: UUID) -> bool:
+    async def remove(self, removal: Removal) -> bool:
         async def change(step: Step) -> bool:
             lane = step.lane
             if lane.definition is None:
-                return lane.last_request == request_id
-            _remove(step)
-            lane.last_request = request_id
+                return lane.last_request == removal.request_id
+            if lane.revision != removal.expected:
+                return False
+            _remove(step, removal)
             return True
 
-        removed = await self._change(key, change)
-        await self._sweep(key)
+        removed = await self._change(removal.key, change)
+        await self._sweep(removal.key)
         return removed
 
     async def _sweep(self, key: JobKey) -> None:
@@ -109,8 +109,10 @@ def _store(step: Step, new: Registration) -> None:
     step.tell_registered()
 
 
-def _remove(step: Step) -> None:
+def _remove(step: Step, removal: Removal) -> None:
     lane = step.lane
+    lane.decided = removal.decided or lane.decided
+    step.remember(*removal.decisions)
     lane.ending += lane.queue
     lane.queue = []
     if lane.is_leased:
@@ -120,3 +122,4 @@ def _remove(step: Step) -> None:
         lane.head = None
     lane.definition = lane.paused = lane.owner = lane.next_due = None
     lane.revision += 1
+    lane.last_request = removal.request_id

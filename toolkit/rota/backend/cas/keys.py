@@ -5,7 +5,8 @@
     run/SCOPE/JOB/-SEQ          id/RUN            its runs, newest first; and where a run is, by its id
     decision/SCOPE/JOB/SLOT                       its newest decisions, as a ring
     key/KIND/SCOPE/JOB/KEY      expiry/AT/KEY     idempotency keys of registrations, triggers and events
-    ready/-PRIORITY/SINCE/JOB   later/AT/JOB      lanes to be claimed: now; when their time or their lease is over
+    ready/-PRIORITY/SINCE/JOB                     lanes to be claimed now
+    later/AT/JOB/HANDLER                          lanes to be claimed when their time or their lease is over
     due/AT/JOB                  held/NODE/JOB     jobs by their next occurrence; leases by their node
     subscription/MODULE/TYPE/JOB                  jobs that wait for an event
     letter/SCOPE/AT/SEQ         done/AT/RUN       dead letters; finished runs by when they ended

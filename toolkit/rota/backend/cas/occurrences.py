@@ -85,7 +85,7 @@ class Occurrences(Base):
             if new.idempotency_key is not None:
                 step.take("trigger", new.idempotency_key.key, new.run_id, new.idempotency_key.ttl)
             if new.replay_of is not None:
-                await _replay(step, new.replay_of, run)
+                await _replay(step, new.replay_of, run, new.depth)
             run.start_at = step.now + new.delay if new.delay else None
             step.arrive(run)
             return new.run_id
@@ -164,12 +164,12 @@ async def _standing_for(step: Step, new: Enqueue) -> UUID | Refusal | None:
     return letter.replayed_by
 
 
-async def _replay(step: Step, letter_id: UUID, run: Run) -> None:
+async def _replay(step: Step, letter_id: UUID, run: Run, depth: int) -> None:
     letter = await step.run_by_id(letter_id)
     if letter is None:
         raise Moved
     run.payload = letter.job.payload if letter.payload is None else letter.payload
-    run.event, run.replay_of = letter.event, letter.run_id
+    run.event, run.replay_of, run.depth = letter.event, letter.run_id, max(letter.depth, depth)
     letter.replayed_by = run.run_id
     step.unletter(letter)
 

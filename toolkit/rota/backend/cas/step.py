@@ -230,16 +230,18 @@ def _in_line(lane: Lane) -> dict[str, bytes]:
     if now is not None:
         place = _place(lane, now, lane.since)
         found[keys.ready(place.priority, lane.since, lane.key)] = dump(place, Place)
-    timed = [(each.start_at, each.seq, each) for each in standing if each.start_at is not None]
-    if timed:
-        start, _, entry = min(timed)
+    # Once for each handler: the first whose time comes may have to wait for one triggered before it (RUN-2), and that
+    # one may need another node.
+    timed = sorted((each.start_at, each.seq, each) for each in standing if each.start_at is not None)
+    for start, entry in {entry.handler: (start, entry) for start, _, entry in reversed(timed)}.values():
         found.update(_later(lane, entry, start))
     return found
 
 
 def _later(lane: Lane, entry: Entry, instant: datetime, *, is_lease: bool = False) -> dict[str, bytes]:
     place = _place(lane, entry, keys.micros(instant), is_lease=is_lease)
-    return {keys.at("later", instant, keys.path(lane.key)): dump(place, Place)}
+    where = f"{keys.path(lane.key)}/{keys.name(entry.handler)}"
+    return {keys.at("later", instant, where): dump(place, Place)}
 
 
 def _place(lane: Lane, entry: Entry, order: int, *, is_lease: bool = False) -> Place:
