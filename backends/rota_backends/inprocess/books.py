@@ -11,7 +11,7 @@ from itertools import count, islice
 
 from attrs import evolve
 
-from rota.backend import Fact, JobKey, NodeInfo, SetAside
+from rota.backend import Fact, JobKey, NodeInfo, SetAside, is_held
 from rota.definition import JobDefinition, OnEvent
 from rota.event import Event
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
@@ -185,7 +185,7 @@ class Outbox:
         return self._facts[0].occurred_at if self._facts else None
 
     def held_by(self, node_id: str, now: datetime, lease: timedelta) -> bool:
-        if self._holder is not None and self._holder[0] != node_id and now < self._holder[1]:
+        if self._holder is not None and self._holder[0] != node_id and is_held(self._holder[1], now, lease):
             return False
         self._holder = (node_id, now + lease)
         return True

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from rota.backend import Fact, JobKey, SetAside
+from rota.backend import Fact, JobKey, SetAside, is_held
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span
 from rota_backends.sqlite.facts import (
@@ -55,8 +55,8 @@ def peek_relay(
     if session.tells_facts and not has_events:
         return None
     if holder != node_id:
-        return None if until > session.now else Answer.WRITE
-    if done or set_aside or until - session.now < span(lease) // 2 or _page(session, skip, 1):
+        return None if is_held(until, session.time, lease) else Answer.WRITE
+    if done or set_aside or not is_held(until, session.time + lease / 2, lease / 2) or _page(session, skip, 1):
         return Answer.WRITE
     return []
 
@@ -73,7 +73,7 @@ def relay(
 ) -> list[Fact] | None:
     """Forget what was told, keep the turn, give the next page; None where another node has the turn."""
     holder, until = _holder(session)
-    if (session.tells_facts and not has_events) or (holder != node_id and until > session.now):
+    if (session.tells_facts and not has_events) or (holder != node_id and is_held(until, session.time, lease)):
         return None
     row = (node_id, session.now + span(lease))
     session.db.execute("INSERT OR REPLACE INTO rota_relay VALUES (1, ?, ?)", row)
@@ -90,8 +90,9 @@ def untold_since(session: Session) -> datetime | None:
     return None
 
 
-def _holder(session: Session) -> tuple[str, int]:
-    return session.db.execute("SELECT node, until FROM rota_relay").fetchone() or ("", 0)
+def _holder(session: Session) -> tuple[str, datetime]:
+    node, until = session.db.execute("SELECT node, until FROM rota_relay").fetchone() or ("", 0)
+    return node, instant(until)
 
 
 def _drop(session: Session, done: Sequence[int]) -> None:

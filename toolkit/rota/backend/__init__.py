@@ -33,11 +33,12 @@ from rota.backend.types import (
     Standing,
     StoredJob,
     event_run_id,
+    is_held,
 )
 
 __all__ = [
     "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits", "Fact",
     "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange",
     "Prune", "Refusal", "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing",
-    "StoredJob", "event_run_id", "schedule_text",
+    "StoredJob", "event_run_id", "is_held", "schedule_text",
 ]  # fmt: skip

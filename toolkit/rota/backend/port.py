@@ -254,7 +254,8 @@ class Backend(ABC):
 
         One node relays at a time, for as long as it calls again within `lease`; the others get None (HIST-3,
         HIST-4). So does one without an event store (`has_events`) once facts are recorded: it would tell nobody, and
-        forget what others wait for. From `tell_facts` on it relays no more."""
+        forget what others wait for. From `tell_facts` on it relays no more. `is_held` says
+        whose turn is over."""
 
     @abstractmethod
     async def census(self, scope_id: str | None = None) -> Census:

@@ -375,6 +375,12 @@ class SetAside:
     error: str
 
 
+def is_held(until: datetime, now: datetime, lease: timedelta) -> bool:
+    """Whether a turn to relay is somebody's still. One that ends further ahead than it lasts is nobody's: the clock was
+    set back since, and who is dead would keep it for as long (CRON-9)."""
+    return now < until <= now + lease
+
+
 @frozen
 class Census:
     """Counts for health and overview."""

@@ -272,6 +272,13 @@ CREATE TABLE named_lock (
     until timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
+-- Whose turn it is to relay. No named lock: an application may give those any name.
+CREATE TABLE relaying (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    holder text,
+    until timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+
 CREATE TABLE bookmark (
     name text PRIMARY KEY,
     value bigint NOT NULL

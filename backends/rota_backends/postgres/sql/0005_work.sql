@@ -583,7 +583,7 @@ BEGIN
     END LOOP;
     DELETE FROM node WHERE node_id = p_leaving;
     DELETE FROM hand WHERE node_id = p_leaving;
-    UPDATE named_lock SET holder = NULL, until = v_at WHERE name = '_relay' AND holder = p_leaving;
+    DELETE FROM relaying WHERE holder = p_leaving;
     PERFORM _announce(p_tag);
 END $$;
 

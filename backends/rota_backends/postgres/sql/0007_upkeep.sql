@@ -162,24 +162,30 @@ CREATE FUNCTION tell_facts() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE store SET tells_facts = true WHERE NOT tells_facts;
     IF FOUND THEN
-        UPDATE named_lock SET holder = NULL, until = '-infinity' WHERE name = '_relay';
+        DELETE FROM relaying;
     END IF;
 END $$;
 
--- Whether this node may relay. The lock is taken over or taken on now and then, not with every page.
+-- Whether this node may relay. The turn is taken over or taken on now and then, not with every page. One that ends
+-- further ahead than it lasts is of a clock that was set back since.
 CREATE FUNCTION _relays(p_now timestamptz, p_node text, p_lease interval) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
-    k named_lock;
+    t relaying;
 BEGIN
-    SELECT * INTO k FROM named_lock WHERE name = '_relay';
+    SELECT * INTO t FROM relaying;
     v_at := coalesce(p_now, clock_timestamp());
-    IF k.holder = p_node AND k.until >= v_at + p_lease / 2 THEN
+    IF t.holder = p_node AND t.until BETWEEN v_at + p_lease / 2 AND v_at + p_lease THEN
         RETURN true;
     END IF;
-    INSERT INTO named_lock AS l VALUES ('_relay', 1, p_node, v_at + p_lease)
-    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until, token = l.token + 1
-    WHERE l.holder = p_node OR l.until <= v_at;
+    IF t.holder <> p_node AND t.until > v_at AND t.until <= v_at + p_lease THEN
+        RETURN false;
+    END IF;
+    INSERT INTO relaying DEFAULT VALUES ON CONFLICT DO NOTHING;
+    SELECT * INTO t FROM relaying FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());  -- read anew: another may have taken it meanwhile, by a later time
+    UPDATE relaying SET holder = p_node, until = v_at + p_lease
+    WHERE holder = p_node OR until <= v_at OR until > v_at + p_lease;
     RETURN FOUND;
 END $$;
 

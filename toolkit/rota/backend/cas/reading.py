@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 
 from rota.backend.cas import keys
 from rota.backend.cas.jobs import Jobs
-from rota.backend.cas.records import Held, Lane, Run, Taken, Told, load
+from rota.backend.cas.records import Held, Lane, Run, Taken, Told, dump, load
 from rota.backend.cas.step import Step, run_at
 from rota.backend.cas.store import Put
 from rota.backend.cas.work import Work
 from rota.backend.fact import Fact
-from rota.backend.types import Census, JobKey, LockGrant, NodeInfo, Prune, RunQuery, SetAside
+from rota.backend.types import Census, JobKey, LockGrant, NodeInfo, Prune, RunQuery, SetAside, is_held
 from rota.run import Decision, JobRun
 
 
@@ -154,8 +154,7 @@ class Reading(Jobs, Work):
     ) -> list[Fact] | None:
         if not has_events and await self._is_telling():
             return None
-        now = await self.now()
-        if not await self._swap(keys.RELAY, Held, lambda held: _relayed_by(held, node_id, now, lease)):
+        if not await self._take_turn(node_id, lease):
             return None
         for start in range(0, len(done), 50):
             await self.store.commit([Put(keys.fact(seq), None, None) for seq in done[start : start + 50]])
@@ -170,6 +169,17 @@ class Reading(Jobs, Work):
                 if len(facts) == limit:
                     break
         return facts
+
+    async def _take_turn(self, node_id: str, lease: timedelta) -> bool:
+        async def attempt() -> tuple[bool, list[Put]]:
+            found = (await self.store.get([keys.RELAY])).get(keys.RELAY)
+            now = await self.now()  # after it was read: a turn taken meanwhile must not look too far ahead
+            held = None if found is None else load(found.value, Held)
+            answer, taken = _relayed_by(held, node_id, now, lease)
+            version = 0 if found is None else found.version
+            return answer, [] if taken is None else [Put(keys.RELAY, version, dump(taken, Held))]
+
+        return await self._until_written(attempt, keys.RELAY)
 
     # --- the small services ---
 
@@ -226,7 +236,7 @@ class Reading(Jobs, Work):
 
 def _relayed_by(held: Held | None, node_id: str, now: datetime, lease: timedelta) -> tuple[bool, Held | None]:
     """One at a time; its lease is written again only when half of it has gone, for it asks often."""
-    if held is not None and held.holder != node_id and now < held.until:
+    if held is not None and held.holder != node_id and is_held(held.until, now, lease):
         return False, None
-    is_fresh = held is not None and held.holder == node_id and held.until - now > lease / 2
+    is_fresh = held is not None and held.holder == node_id and is_held(held.until, now + lease / 2, lease / 2)
     return True, None if is_fresh else Held(node_id, now + lease)
