@@ -21,6 +21,7 @@ from rota.backend.types import (
     LeaseRef,
     LockGrant,
     NodeInfo,
+    Notice,
     PauseChange,
     Prune,
     Refusal,
@@ -38,7 +39,7 @@ from rota.backend.types import (
 
 __all__ = [
     "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits", "Fact",
-    "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange",
-    "Prune", "Refusal", "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement", "Standing",
-    "StoredJob", "event_run_id", "is_held", "schedule_text",
+    "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
+    "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Renewal", "RunQuery", "SetAside", "Settlement",
+    "Standing", "StoredJob", "event_run_id", "is_held", "schedule_text",
 ]  # fmt: skip

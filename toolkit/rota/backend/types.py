@@ -368,8 +368,18 @@ class FactKind(Enum):
 
 
 @frozen
+class Notice:
+    """A dead letter that the admins of its scope are to be told of; `seq` is never given twice (RETRY-5)."""
+
+    seq: int
+    key: JobKey
+    run_id: UUID
+    at: datetime
+
+
+@frozen
 class SetAside:
-    """A fact whose event could not be written after all tries."""
+    """A fact whose event could not be written, or a notice that nobody took, after all tries."""
 
     seq: int
     error: str
@@ -395,6 +405,7 @@ class Census:
     missing_handlers: tuple[str, ...] = ()
     decisions: Mapping[str, int] = field(factory=dict)
     untold_since: datetime | None = None  # when the first fact that nobody was told of happened
+    unnoticed_since: datetime | None = None  # when the first letter died of which the admins were not told
 
 
 @frozen
