@@ -113,7 +113,7 @@ def fresh_store() -> str:
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (SCHEMA,)).fetchall()
     names = sorted({name for (name,) in tables} - {"migration", "store"})
     empty = "; ".join(f'DELETE FROM "{SCHEMA}"."{name}"' for name in names)
-    connection.execute(f'{empty}; UPDATE "{SCHEMA}".store SET tells_facts = false'.encode())
+    connection.execute(f'{empty}; UPDATE "{SCHEMA}".store SET tells_facts = false, tells_admins = false'.encode())
     return postgres_url()
 
 

@@ -104,3 +104,9 @@ async def test_the_census_says_since_when_somebody_should_be_told(backend: Postg
     assert (await backend.census()).untold_since == facts[0].occurred_at
     await _facts(backend, done=[fact.seq for fact in facts])
     assert (await backend.census()).untold_since is None
+
+
+async def test_no_lock_of_an_application_holds_up_who_relays(backend: PostgresBackend) -> None:
+    await _facts(backend)
+    assert await sql("SELECT name FROM named_lock") == [], "a lock may have any name"
+    assert await backend.relay("another") is None

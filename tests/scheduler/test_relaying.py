@@ -6,7 +6,9 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from rota import Health, InMemoryEventStore, JobContext, Scheduler, VirtualClock
+import pytest
+
+from rota import Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock
 from rota.backend import Fact
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ran, registry, until
@@ -33,13 +35,17 @@ def _node_id(scheduler: Scheduler) -> str:
 async def _fine(ctx: JobContext) -> None: ...
 
 
+async def _bad(ctx: JobContext) -> Failed:
+    return Failed("bad", permanent=True)
+
+
 async def test_a_node_beside_a_relaying_one_does_not_ask_with_every_exchange() -> None:
     backend, events = Counted(), InMemoryEventStore()
     async with Scheduler(backend, registry(), events=events) as relaying:
         await until(lambda: backend.asked[_node_id(relaying)] > 0)
         async with Scheduler(backend, registry(fine=_fine), events=events) as working:
             await until(lambda: backend.asked[_node_id(working)] > 0)
-            working._open().relay.loop._poll = timedelta(hours=1)
+            working._open().relays[0].loop._poll = timedelta(hours=1)
             await working.schedule(manual("fine"))
             for _ in range(RUNS):
                 await ran(working, "fine")
@@ -74,3 +80,33 @@ async def test_health_says_when_there_is_nobody_to_tell_events() -> None:
         (check,) = [each for each in (await deaf.health()).checks if each.status is not Health.OK]
         assert check.name == "events"
         assert "is there a node with an event store?" in check.detail
+
+
+class _Admins:
+    async def dead_letter(self, run: JobRun) -> None: ...
+
+
+async def test_health_says_when_there_is_nobody_to_tell_admins() -> None:
+    clock = VirtualClock()
+    backend = InProcessBackend(clock=clock)
+    async with Scheduler(backend, registry(bad=_bad)) as deaf:
+        async with Scheduler(backend, registry(), notifier=_Admins(), concurrency=0):
+            await deaf.schedule(manual("bad"))
+            await clock.advance()
+        await deaf.trigger_once("bad")
+        await clock.advance(timedelta(hours=1))
+        assert (await deaf.health()).status is Health.OK
+        await clock.advance(timedelta(seconds=1))
+        (check,) = [each for each in (await deaf.health()).checks if each.status is not Health.OK]
+        assert check.name == "dead letters"
+        assert "is there a node with a notifier?" in check.detail
+
+
+async def test_a_letter_is_logged_where_no_node_has_a_notifier(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    async with Scheduler(InProcessBackend(clock=clock), registry(bad=_bad), events=InMemoryEventStore()) as scheduler:
+        await scheduler.schedule(manual("bad"))
+        await scheduler.trigger_once("bad")
+        await clock.advance(timedelta(hours=2))
+        assert [record.name for record in caplog.records] == ["rota.notifier"]
+        assert (await scheduler.health()).status is Health.OK

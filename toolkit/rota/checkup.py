@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 
 from rota.backend.port import Backend
@@ -15,7 +15,7 @@ from rota.node import Node
 
 _ANSWERS_WITHIN = 3.0
 _REMEMBERS_BLOCKING = 60.0
-_TOLD_WITHIN = timedelta(hours=1)  # longer than a failing event store is tried before events are set aside
+_TOLD_WITHIN = timedelta(hours=1)  # longer than a failing event store or notifier is tried
 
 
 async def check_up(backend: Backend, node: Node, loops: list[Loop], *, dead_letter_alarm: int) -> HealthReport:
@@ -58,11 +58,17 @@ def _handlers(census: Census) -> Check:
 
 def _outbox(census: Census) -> Check:
     trouble = [f"{census.set_aside} set aside"] if census.set_aside else []
-    if census.untold_since is not None and census.now - census.untold_since > _TOLD_WITHIN:
-        trouble.append(f"not told since {census.untold_since:%Y-%m-%d %H:%M}: is there a node with an event store?")
+    trouble += _untold(census, census.untold_since, "an event store")
     return Check("events", Health.DEGRADED if trouble else Health.OK, ", ".join(trouble))
 
 
 def _letters(census: Census, alarm: int) -> Check:
-    status = Health.DEGRADED if census.dead_letters >= alarm else Health.OK
-    return Check("dead letters", status, f"{census.dead_letters} dead letters (alarm at {alarm})")
+    untold = _untold(census, census.unnoticed_since, "a notifier")
+    status = Health.DEGRADED if untold or census.dead_letters >= alarm else Health.OK
+    return Check("dead letters", status, ", ".join([f"{census.dead_letters} dead letters (alarm at {alarm})", *untold]))
+
+
+def _untold(census: Census, since: datetime | None, who: str) -> list[str]:
+    if since is None or census.now - since <= _TOLD_WITHIN:
+        return []
+    return [f"not told since {since:%Y-%m-%d %H:%M}: is there a node with {who}?"]

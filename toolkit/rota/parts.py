@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 from uuid import UUID
 
 from rota.backend.port import Backend
@@ -13,7 +14,7 @@ from rota.loops import Loop
 from rota.node import Node
 from rota.options import Options
 from rota.registry import HandlerRegistry
-from rota.relay import Relay
+from rota.relay import Relay, ToAdmins, ToEvents
 from rota.services import Services
 from rota.ticker import Ticker
 from rota.upkeep import Housekeeping, Sweep
@@ -30,7 +31,7 @@ class Parts:
         options: Options,
         *,
         events: EventStore | None,
-        notifier: Notifier,
+        notifier: Notifier | None,
         notify: Callable[..., Awaitable[list[UUID]]],
     ) -> None:
         self.node = Node(
@@ -45,22 +46,24 @@ class Parts:
             keep=options.retention.runs,
         )
         self.works = self.node.room.capacity > 0
-        self.relays = self.works or events is not None
         self.heartbeat = Heartbeat(self.node)
         self.ticker = Ticker(backend, self.node)
-        self.relay = Relay(backend, self.node.node_id, events, notifier)
+        self.relays: list[Relay[Any]] = []
+        if events is not None:
+            relay = Relay(ToEvents(backend, self.node.node_id, events))
+            self.node.on_facts = relay.look
+            self.relays.append(relay)
+        if self.works or notifier is not None:
+            self.relays.append(Relay(ToAdmins(backend, self.node.node_id, notifier)))
         self.sweep = None if events is None else Sweep(backend, events, notify)
         self.housekeeping = Housekeeping(backend, options.retention)
         self.stop_waking: Callable[[], None] = lambda: None
-        self.loops = list(self._loops(events))
-        if self.relays:
-            self.node.on_facts = self.relay.look
+        self.loops = list(self._loops())
 
-    def _loops(self, events: EventStore | None) -> Iterable[Loop]:
+    def _loops(self) -> Iterable[Loop]:
         if self.works:
             yield from (self.heartbeat.loop, self.node.loop, self.ticker.loop, self.housekeeping.loop)
-        if self.relays:
-            yield self.relay.loop
+        yield from (relay.loop for relay in self.relays)
         if self.sweep is not None:
             yield self.sweep.loop
 

@@ -45,7 +45,7 @@ from rota.errors import (
     UnsupportedPrecision,
 )
 from rota.event import Event
-from rota.events import EventStore, JobNotifyEventStore, LoggingNotifier, Notifier
+from rota.events import EventStore, JobNotifyEventStore, Notifier
 from rota.events.store import stamped
 from rota.health import HealthReport
 from rota.ids import new_run_id
@@ -67,7 +67,7 @@ T = TypeVar("T")
 NOTHING = Capability(0)
 _TRIES = 4  # of a call, however short the backend's patience
 _PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
-_LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless the event store hangs
+_LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless who is told hangs
 
 
 class Scheduler:
@@ -114,7 +114,7 @@ class Scheduler:
             dead_letter_alarm=dead_letter_alarm,
         )
         self._services = services if isinstance(services, Services) else Services.of(services or {})
-        self._notifier = notifier or LoggingNotifier()
+        self._notifier = notifier
         self._call = Calls(backend.patience)
         self._parts: Parts | None = None
         self._is_entered = False
@@ -150,6 +150,8 @@ class Scheduler:
     async def _start(self) -> Parts:
         if self._events is not None:
             await self._call(self._backend.tell_facts)
+        if self._notifier is not None:
+            await self._call(self._backend.tell_admins)
         parts = Parts(
             self._backend,
             self._handlers,
@@ -184,8 +186,7 @@ class Scheduler:
     async def _leave(self, parts: Parts) -> None:
         if parts.works:
             await leave(parts.node, self._options.drain_timeout, self._hurry)
-        if parts.relays:
-            await parts.relay.loop.finish(_LAST_WORDS)
+        await asyncio.gather(*(relay.loop.finish(_LAST_WORDS) for relay in parts.relays))
 
     async def _close(self, parts: Parts) -> None:
         try:

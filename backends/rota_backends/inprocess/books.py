@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count, islice
+from typing import Generic, TypeVar
 
 from attrs import evolve
 
-from rota.backend import Fact, JobKey, NodeInfo, SetAside
+from rota.backend import Fact, JobKey, NodeInfo, Notice, SetAside, is_held
 from rota.definition import JobDefinition, OnEvent
 from rota.event import Event
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
@@ -171,21 +172,24 @@ class Nodes:
         self._numbers = {node_id: number for node_id, number in self._numbers.items() if node_id in alive}
 
 
-class Outbox:
-    """Facts not yet told, in order; one node at a time tells them (HIST-4)."""
+News = TypeVar("News", bound=Fact | Notice)
+
+
+class Outbox(Generic[News]):
+    """What one audience is not yet told, in order; one node at a time tells it (HIST-4)."""
 
     def __init__(self) -> None:
-        self._facts: deque[Fact] = deque()
-        self.set_aside: list[tuple[Fact, str]] = []
+        self._facts: deque[News] = deque()
+        self.set_aside: list[tuple[News, str]] = []
         self._holder: tuple[str, datetime] | None = None
-        self.add = self._facts.append
+        self.add: Callable[[News], None] = self._facts.append
 
     @property
-    def untold_since(self) -> datetime | None:
-        return self._facts[0].occurred_at if self._facts else None
+    def first(self) -> News | None:
+        return self._facts[0] if self._facts else None
 
     def held_by(self, node_id: str, now: datetime, lease: timedelta) -> bool:
-        if self._holder is not None and self._holder[0] != node_id and now < self._holder[1]:
+        if self._holder is not None and self._holder[0] != node_id and is_held(self._holder[1], now, lease):
             return False
         self._holder = (node_id, now + lease)
         return True
@@ -197,13 +201,13 @@ class Outbox:
 
     def page(
         self, done: Sequence[int], set_aside: Sequence[SetAside], skip: Collection[JobKey], limit: int
-    ) -> list[Fact]:
+    ) -> list[News]:
         self._drop(done)
         if set_aside:
             self._put_aside(set_aside)
         if not skip:
             return list(islice(self._facts, limit))
-        left = (fact for fact in self._facts if JobKey(fact.scope_id, fact.subject) not in skip)
+        left = (fact for fact in self._facts if fact.key not in skip)
         return list(islice(left, limit))
 
     def _drop(self, done: Sequence[int]) -> None:

@@ -190,7 +190,7 @@ class Occurrences(Store):
         self._runs[run.run_id.int] = run
         run.error = reason
         run.end(RunState.DEAD, now, reason)
-        self._tell(run, FactKind.FAILED, now)
-        self._tell(run, FactKind.DEAD_LETTERED, now)
+        for kind in (FactKind.FAILED, FactKind.DEAD_LETTERED) if self._tells_facts else ():
+            self._tell(run, kind, now)
         self._file_letter(run)
         self._wake()

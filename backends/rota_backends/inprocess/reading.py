@@ -11,6 +11,7 @@ from rota.backend import (
     Fact,
     JobKey,
     LockGrant,
+    Notice,
     Prune,
     RunQuery,
     SetAside,
@@ -93,12 +94,26 @@ class Reading(Store):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
-        has_events: bool = True,
     ) -> list[Fact] | None:
-        is_deaf = self._tells_facts and not has_events
-        if is_deaf or not self._outbox.held_by(node_id, self.clock.now(), lease):
+        if not self._outbox.held_by(node_id, self.clock.now(), lease):
             return None
         return self._outbox.page(done, set_aside, skip, limit)
+
+    async def notices(
+        self,
+        node_id: str,
+        *,
+        done: Sequence[int] = (),
+        set_aside: Sequence[SetAside] = (),
+        skip: Collection[JobKey] = (),
+        limit: int = 100,
+        lease: timedelta = timedelta(seconds=10),
+        has_notifier: bool = True,
+    ) -> list[Notice] | None:
+        is_anothers = self._tells_admins and not has_notifier
+        if is_anothers or not self._notices.held_by(node_id, self.clock.now(), lease):
+            return None
+        return self._notices.page(done, set_aside, skip, limit)
 
     async def census(self, scope_id: str | None = None) -> Census:
         now = self.clock.now()
@@ -111,10 +126,11 @@ class Reading(Store):
             queued=sum(lane.unfinished() for lane in lanes) - running,
             running=running,
             dead_letters=sum(scope_id in (None, run.lane.key.scope_id) for run in self._letters.values()),
-            set_aside=len(self._outbox.set_aside),
+            set_aside=len(self._outbox.set_aside) + len(self._notices.set_aside),
             nodes=self._nodes.alive(now),
             missing_handlers=tuple(sorted(handlers - self._nodes.handlers(now))),
-            untold_since=self._outbox.untold_since,
+            untold_since=fact.occurred_at if (fact := self._outbox.first) else None,
+            unnoticed_since=notice.at if (notice := self._notices.first) else None,
         )
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:

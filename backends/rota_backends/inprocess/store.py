@@ -12,6 +12,7 @@ from rota.backend import (
     Fact,
     FactKind,
     LockGrant,
+    Notice,
 )
 from rota.capability import Capability, Precision
 from rota.clock import Clock
@@ -41,7 +42,8 @@ class Store(Backend):
         self._trigger_keys = Keys()
         self._event_keys = Keys()
         self._nodes = Nodes()
-        self._outbox = Outbox()
+        self._outbox = Outbox[Fact]()
+        self._notices = Outbox[Notice]()
         self._leased: dict[Lane, None] = {}
         self._leases_hold_until: datetime | None = None  # before this no lease can expire
         self._locks: dict[str, LockGrant] = {}
@@ -49,6 +51,7 @@ class Store(Backend):
         self._bookmarks: dict[str, int] = {}
         self._wakes: list[Callable[[], None]] = []
         self._tells_facts = False
+        self._tells_admins = False
 
     async def open(self) -> None:
         return None
@@ -72,9 +75,12 @@ class Store(Backend):
         return bool(self._subscriptions)
 
     async def tell_facts(self) -> None:
-        if not self._tells_facts:
-            self._tells_facts = True
-            self._outbox.given_up()
+        self._tells_facts = True
+
+    async def tell_admins(self) -> None:
+        if not self._tells_admins:
+            self._tells_admins = True
+            self._notices.given_up()
 
     def _unletter(self, letter: Run) -> None:
         """The run stays in history as DEAD, under retention like any other."""
@@ -97,6 +103,7 @@ class Store(Backend):
         if lane.letters is None:
             lane.letters = []
         lane.letters.append(run)
+        self._notices.add(Notice(next(self._order), lane.key, run.run_id, run.ended_at or self.clock.now()))
 
     def _forget(self, run: Run) -> None:
         self._runs.pop(run.run_id.int, None)

@@ -175,9 +175,8 @@ class Work(Store):
         return True
 
     def _tell_all(self, run: Run, facts: tuple[FactKind, ...], now: datetime) -> None:
-        for kind in facts:
-            if self._tells_facts or kind is FactKind.DEAD_LETTERED:
-                self._tell(run, kind, now)
+        for kind in facts if self._tells_facts else ():
+            self._tell(run, kind, now)
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
         now = self.clock.now()
@@ -188,6 +187,7 @@ class Work(Store):
         if leaving is not None:
             self._nodes.gone(leaving)
             self._outbox.given_up(leaving)
+            self._notices.given_up(leaving)
         self._wake()
 
     def _take_back(self, lane: Lane, run: Run, now: datetime) -> None:

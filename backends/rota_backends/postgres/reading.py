@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from rota.backend import Census, Fact, JobKey, LockGrant, Prune, RunQuery, SetAside
+from rota.backend import Census, Fact, JobKey, LockGrant, Notice, Prune, RunQuery, SetAside
 from rota.run import Decision, JobRun
 from rota_backends.postgres import rows
 from rota_backends.postgres.store import Store
@@ -49,7 +49,6 @@ class Reading(Store):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
-        has_events: bool = True,
     ) -> list[Fact] | None:
         self._rehearse(_WHO_TELLS)
         await asyncio.sleep(0)  # answers that are here already come first: what they say of rows need not be read
@@ -58,7 +57,7 @@ class Reading(Store):
             self._sql.relay, self._now(), node_id, lease, *rows.told_columns(done),
             [row for row, _ in aside], [place for _, place in aside], [each.error for each in set_aside],
             [key.scope_id for key in skip], [key.job_id for key in skip], list(known),
-            [own[0].occurred_at for own in known.values()], limit, has_events,
+            [own[0].occurred_at for own in known.values()], limit,
         )  # fmt: skip
         if found and found[0]["id"] is None:
             self._own.forget()
@@ -75,6 +74,26 @@ class Reading(Store):
             facts = [fact for fact in facts if JobKey(fact.scope_id, fact.subject) not in skip]
         return facts[:limit]  # of one row there may be more
 
+    async def notices(
+        self,
+        node_id: str,
+        *,
+        done: Sequence[int] = (),
+        set_aside: Sequence[SetAside] = (),
+        skip: Collection[JobKey] = (),
+        limit: int = 100,
+        lease: timedelta = timedelta(seconds=10),
+        has_notifier: bool = True,
+    ) -> list[Notice] | None:
+        found = await self._fetch(
+            self._sql.notices, self._now(), node_id, lease, list(done), [each.seq for each in set_aside],
+            [each.error for each in set_aside], [key.scope_id for key in skip], [key.job_id for key in skip], limit,
+            has_notifier,
+        )  # fmt: skip
+        if found and found[0]["id"] is None:
+            return None
+        return [Notice(row["id"], JobKey(row["scope_id"], row["job_id"]), row["run_id"], row["at"]) for row in found]
+
     async def census(self, scope_id: str | None = None) -> Census:
         now = self._now()
         (row,) = await self._fetch(self._sql.census, now, scope_id)
@@ -82,6 +101,7 @@ class Reading(Store):
         return Census(
             row["at"], row["jobs"], row["queued"], row["running"], row["letters"], row["aside"],
             tuple(rows.node(each) for each in nodes), tuple(row["missing"]), untold_since=row["untold"],
+            unnoticed_since=row["unnoticed"],
         )  # fmt: skip
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:

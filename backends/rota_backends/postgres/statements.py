@@ -25,7 +25,8 @@ class Statements:
 
     schema: str
     now: str = "SELECT clock_timestamp()"
-    tell_facts: str = _call("tell_facts", 0)
+    tell_facts: str = "UPDATE @.store SET tells_facts = true WHERE NOT tells_facts"
+    tell_admins: str = _call("tell_admins", 0)
     announce: str = "SELECT pg_notify($1, $2)"
     definitions: str = "SELECT id, body, payload FROM @.definition WHERE id = ANY ($1)"
     standing: str = (
@@ -58,7 +59,8 @@ class Statements:
         "WHERE lane = (SELECT lane FROM @.job WHERE scope_id = $1 AND job_id = $2) ORDER BY id DESC LIMIT $3"
     )
     prune: str = _call("prune", 5)
-    relay: str = _call("relay", 15)
+    relay: str = _call("relay", 14)
+    notices: str = _call("notices", 10)
     census: str = _call("census", 2)
     nodes: str = (
         "SELECT * FROM @.node WHERE seen_at + lease > coalesce($1::timestamptz, clock_timestamp()) ORDER BY node_id"

@@ -121,6 +121,9 @@ class Store(Backend):
     async def tell_facts(self) -> None:
         await self._fetch(self._sql.tell_facts)
 
+    async def tell_admins(self) -> None:
+        await self._fetch(self._sql.tell_admins)
+
     @abstractmethod
     async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers: ...
 

@@ -26,6 +26,7 @@ from rota.backend import (
     LeaseRef,
     LockGrant,
     NodeInfo,
+    Notice,
     PauseChange,
     Prune,
     Refusal,
@@ -44,7 +45,7 @@ from rota.clock import Clock
 from rota.errors import NotOpen, ScheduleError
 from rota.event import Event
 from rota.run import Decision, JobRun
-from rota_backends.sqlite import claiming, history, jobs, nodes, occurrences, outbox, retention, settling, work
+from rota_backends.sqlite import claiming, history, jobs, nodes, notices, occurrences, outbox, retention, settling, work
 from rota_backends.sqlite.connecting import SYNCHRONOUS
 from rota_backends.sqlite.schema import OLDEST_SQLITE
 from rota_backends.sqlite.thread import StoreThread
@@ -129,6 +130,9 @@ class SqliteBackend(Backend):
     async def tell_facts(self) -> None:
         await self._store.write(outbox.tell, outbox.peek_tells)
 
+    async def tell_admins(self) -> None:
+        await self._store.write(notices.tell, notices.peek_tells)
+
     # --- jobs ---
 
     async def standing(self, key: JobKey) -> Standing:
@@ -207,12 +211,29 @@ class SqliteBackend(Backend):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
-        has_events: bool = True,
     ) -> list[Fact] | None:
-        asked = (node_id, done, set_aside, skip, limit, lease, has_events)
+        asked = (node_id, done, set_aside, skip, limit, lease)
         return await self._store.write(
             lambda session: outbox.relay(session, *asked),
             lambda session: outbox.peek_relay(session, *asked),
+            can_wait=True,
+        )
+
+    async def notices(
+        self,
+        node_id: str,
+        *,
+        done: Sequence[int] = (),
+        set_aside: Sequence[SetAside] = (),
+        skip: Collection[JobKey] = (),
+        limit: int = 100,
+        lease: timedelta = timedelta(seconds=10),
+        has_notifier: bool = True,
+    ) -> list[Notice] | None:
+        asked = (node_id, done, set_aside, skip, limit, lease, has_notifier)
+        return await self._store.write(
+            lambda session: notices.relay(session, *asked),
+            lambda session: notices.peek(session, *asked),
             can_wait=True,
         )
 

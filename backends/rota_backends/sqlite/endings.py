@@ -44,9 +44,14 @@ def finish(session: Session, state: int, how: Ending, runs: list[int]) -> None:
 
 
 def file_letter(session: Session, seq: int) -> None:
-    """List it until somebody replays or discards it (RETRY-5)."""
+    """List it until somebody replays or discards it, and note that the admins are to be told (RETRY-5)."""
     session.db.execute(
         """INSERT INTO rota_letter SELECT j.scope_id, h.ended_at, h.seq
+           FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
+        (seq,),
+    )
+    session.db.execute(
+        """INSERT INTO rota_notice (scope_id, job_id, run_id, at) SELECT j.scope_id, j.job_id, h.run_id, h.ended_at
            FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
         (seq,),
     )

@@ -7,7 +7,7 @@ from datetime import timedelta
 from attrs import evolve
 
 from rota.backend import Census, LockGrant, NodeInfo
-from rota_backends.sqlite import outbox
+from rota_backends.sqlite import notices, outbox
 from rota_backends.sqlite.codes import dump, instant, load, span
 from rota_backends.sqlite.session import Session
 
@@ -95,8 +95,11 @@ def census(session: Session, scope_id: str | None) -> Census:
         queued=count(f"SELECT count(*) FROM rota_run WHERE 1 = 1{of}") - running,
         running=running,
         dead_letters=count(f"SELECT count(*) FROM rota_letter{letters}"),
-        set_aside=count("SELECT count(*) FROM rota_aside"),
+        set_aside=count(
+            "SELECT (SELECT count(*) FROM rota_aside) + (SELECT count(*) FROM rota_notice WHERE problem IS NOT NULL)"
+        ),
         nodes=alive(session),
         missing_handlers=tuple(sorted(stored - handlers(session))),
         untold_since=outbox.untold_since(session),
+        unnoticed_since=notices.untold_since(session),
     )

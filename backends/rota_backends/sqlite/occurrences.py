@@ -278,8 +278,7 @@ def _bury(session: Session, lane: Lane, run_id: bytes, definition: int, event: s
     session.db.execute(_BURIED, (*row, reason, reason))
     session.db.execute("INSERT INTO rota_ident VALUES (?, ?)", (run_id, seq))
     file_letter(session, seq)
-    kinds = (FactKind.FAILED, FactKind.DEAD_LETTERED) if session.tells_facts else (FactKind.DEAD_LETTERED,)
-    for kind in kinds:
+    for kind in (FactKind.FAILED, FactKind.DEAD_LETTERED) if session.tells_facts else ():
         session.facts.append(
             (KIND_CODE[kind], now, lane.id, definition, uuid(run_id), 0, 0, EVENT_CODE, None, None, reason, None,
              None, depth + 1)

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from rota.backend import Fact, JobKey, SetAside
+from rota.backend import Fact, JobKey, SetAside, is_held
+from rota_backends.sqlite import turns
 from rota_backends.sqlite.calls import Answer
-from rota_backends.sqlite.codes import CAUSES, KINDS, instant, span
+from rota_backends.sqlite.codes import CAUSES, KINDS, instant
 from rota_backends.sqlite.facts import (
     AT,
     DEFINITION,
@@ -26,6 +27,7 @@ from rota_backends.sqlite.session import Session
 
 _ROWS = 16  # read at once: those of a busy node hold a hundred facts each
 _PAGE = f"SELECT id, body FROM rota_fact WHERE id > ? ORDER BY id LIMIT {_ROWS}"
+_AUDIENCE = "events"
 DEFINITIONS = f"SELECT DISTINCT e.value FROM rota_fact f, json_each(f.body, '$[{1 + DEFINITION}]') e"
 
 
@@ -35,9 +37,8 @@ def peek_tells(session: Session) -> Answer | None:
 
 
 def tell(session: Session) -> None:
-    """From now on every kind of fact is recorded."""
+    """From now on facts are recorded."""
     session.db.execute("UPDATE rota_meta SET value = 1 WHERE name = 'tells_facts'")
-    session.db.execute("DELETE FROM rota_relay")  # by somebody who may have no event store
 
 
 def peek_relay(
@@ -48,15 +49,12 @@ def peek_relay(
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
-    has_events: bool,
 ) -> list[Fact] | Answer | None:
     """Another node relays; or there is nothing to tell, nothing to write down, and the lease is still fresh."""
-    holder, until = _holder(session)
-    if session.tells_facts and not has_events:
-        return None
+    holder, until = turns.holder(session, _AUDIENCE)
     if holder != node_id:
-        return None if until > session.now else Answer.WRITE
-    if done or set_aside or until - session.now < span(lease) // 2 or _page(session, skip, 1):
+        return None if is_held(until, session.time, lease) else Answer.WRITE
+    if done or set_aside or not is_held(until, session.time + lease / 2, lease / 2) or _page(session, skip, 1):
         return Answer.WRITE
     return []
 
@@ -69,14 +67,10 @@ def relay(
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
-    has_events: bool,
 ) -> list[Fact] | None:
     """Forget what was told, keep the turn, give the next page; None where another node has the turn."""
-    holder, until = _holder(session)
-    if (session.tells_facts and not has_events) or (holder != node_id and until > session.now):
+    if not turns.take(session, _AUDIENCE, node_id, lease):
         return None
-    row = (node_id, session.now + span(lease))
-    session.db.execute("INSERT OR REPLACE INTO rota_relay VALUES (1, ?, ?)", row)
     for each in set_aside:
         _put_aside(session, each)
     _drop(session, [*done, *(each.seq for each in set_aside)])
@@ -88,10 +82,6 @@ def untold_since(session: Session) -> datetime | None:
     for _, facts in _page(session, (), 1):
         return instant(next(iter(facts.values()))[AT])
     return None
-
-
-def _holder(session: Session) -> tuple[str, int]:
-    return session.db.execute("SELECT node, until FROM rota_relay").fetchone() or ("", 0)
 
 
 def _drop(session: Session, done: Sequence[int]) -> None:

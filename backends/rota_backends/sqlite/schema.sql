@@ -2,7 +2,7 @@
 -- 16 bytes, enums are the small numbers listed in codes.py, values of the model are JSON as rota.codec writes it.
 
 CREATE TABLE rota_meta (
-    name TEXT PRIMARY KEY,              -- schema, tells_facts; runs: the last number given
+    name TEXT PRIMARY KEY,              -- schema, tells_facts, tells_admins; runs: the last number given
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -190,11 +190,21 @@ CREATE TABLE rota_aside (
     problem TEXT NOT NULL
 );
 
+-- Letters that the admins are to be told of.
+CREATE TABLE rota_notice (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given twice
+    scope_id TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    run_id BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    problem TEXT                        -- why those that were set aside could not be told
+);
+
 CREATE TABLE rota_relay (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
+    audience TEXT PRIMARY KEY,
     node TEXT NOT NULL,
     until INTEGER NOT NULL
-);
+) WITHOUT ROWID;
 
 CREATE TABLE rota_node (
     node TEXT PRIMARY KEY,

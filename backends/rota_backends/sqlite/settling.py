@@ -149,12 +149,11 @@ class Settling:
         next_at: int | None,
     ) -> None:
         _, _, definition, cause, due, depth, attempt, *_ = head
-        for kind in facts:
-            if self._tells or kind is FactKind.DEAD_LETTERED:
-                self._session.facts.append(
-                    (KIND_CODE[kind], self._session.now, lane.id, definition, run_id, attempt + 1, 0, cause, due,
-                     lane.started_at, new.error, next_at, new.records_processed, depth + 1)
-                )  # fmt: skip
+        for kind in facts if self._tells else ():
+            self._session.facts.append(
+                (KIND_CODE[kind], self._session.now, lane.id, definition, run_id, attempt + 1, 0, cause, due,
+                 lane.started_at, new.error, next_at, new.records_processed, depth + 1)
+            )  # fmt: skip
 
     def write(self, keep: int | None) -> None:
         session = self._session

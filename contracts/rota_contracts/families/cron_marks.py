@@ -202,6 +202,23 @@ class CronClockClauses:
             assert await dues(node, "new") == [scene.at("10:00"), scene.at("10:01")]
             assert await dues(node) == [scene.at("12:00")]
 
+    @clause(
+        "CRON-9",
+        "after a step back the events of a dead node are told by another",
+        level=Level.NODES,
+        uses=("virtual", "step"),
+    )
+    async def test_a_step_back_does_not_keep_the_events_with_a_dead_node(self, scene: Scene) -> None:
+        async with scene.open() as doomed:
+            await doomed.schedule(manual())
+            await scene.settle()  # it has told that, and would tell the rest
+            async with scene.open() as heir:
+                await scene.crash(doomed)
+                await scene.step(hours=-1)
+                await heir.trigger_once("job")
+                await scene.advance(minutes=1)
+                assert await scene.event_types("job") == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+
     @clause("CRON-9", "a step forwards is a misfire: one run for all it jumped over", uses=("virtual", "step"))
     async def test_a_step_forwards_does_not_fire_everything_at_once(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")

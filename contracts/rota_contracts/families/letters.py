@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from rota.api import JobScheduler
 from rota.definition import RetryPolicy
 from rota.errors import JobNotFound, RunNotFound
 from rota.run import AttemptOutcome, Cause, JobRun, RunState
-from rota_contracts.clause import clause
+from rota_contracts.clause import Level, clause
 from rota_contracts.declare import event, manual, on_event, script
 from rota_contracts.families._ways import ended, outcomes, payloads
 from rota_contracts.scene import Scene
@@ -183,11 +184,54 @@ class NotifierClauses:
     async def test_admins_are_not_told_only_once_in_vain(self, scene: Scene) -> None:
         await _are_told(scene, 3)
 
+    @clause("RETRY-5", "the admins are told of letters whether there is an event store or not", uses=("scheduler",))
+    async def test_admins_do_not_depend_on_events(self, scene: Scene) -> None:
+        await _are_told(scene, 0, events=None)
 
-async def _are_told(scene: Scene, failures: int) -> None:
+    @clause(
+        "RETRY-5",
+        "a node without a notifier of its own takes no letter from those that have one",
+        level=Level.NODES,
+        uses=("scheduler",),
+    )
+    async def test_a_node_without_a_notifier_does_not_swallow_letters(self, scene: Scene) -> None:
+        nodes: list[JobScheduler] = []
+        admins, letters = _Admins(nodes), set[UUID]()
+        async with scene.open() as working, scene.open(events=None):
+            nodes.append(working)
+            await scene.settle()  # they have looked for letters before anybody wanted to be told
+            async with scene.open(concurrency=0, events=None, notifier=admins):
+                letters.add((await _letter(scene, working)).run_id)
+                await scene.advance(minutes=1)
+                assert set(admins.heard) == letters
+            letters.add((await scene.run(working, "job", payload=_FAILS)).run_id)
+            await scene.advance(minutes=1)  # it waits for one who has a notifier
+            async with scene.open(concurrency=0, events=None, notifier=admins):
+                await scene.advance(minutes=1)
+                assert set(admins.heard) == letters
+
+    @clause(
+        "RETRY-5",
+        "letters that nobody was told of yet survive a restart of the store",
+        level=Level.DURABLE,
+        uses=("scheduler", "virtual"),
+    )
+    async def test_a_restart_does_not_lose_untold_letters(self, scene: Scene) -> None:
+        nodes: list[JobScheduler] = []
+        async with scene.open(notifier=_Admins(nodes, 1000)) as node:
+            letter = await _letter(scene, node)
+        await scene.reopen()
+        admins = _Admins(nodes)
+        async with scene.open(notifier=admins) as node:
+            nodes.append(node)
+            await scene.advance(minutes=1)
+            assert set(admins.heard) == {letter.run_id}
+
+
+async def _are_told(scene: Scene, failures: int, **options: Any) -> None:
     nodes: list[JobScheduler] = []
     admins = _Admins(nodes, failures)
-    async with scene.open(notifier=admins) as node:
+    async with scene.open(notifier=admins, **options) as node:
         nodes.append(node)
         letter = await _letter(scene, node)
         await scene.run(node, "job", payload=script("ok"))

@@ -13,7 +13,7 @@ from rota.backend import Claimed, ClaimRequest, Due, FireResult, Firing, JobKey,
 from rota.cron import Cron
 from rota.definition import JobDefinition, ScheduleOutcome
 from rota.planning import first_due
-from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess import InProcessBackend, books
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Wrapped, all_of, nodes, on, reopened, replaced, unmarked
 
@@ -229,5 +229,11 @@ FAULTS = [
         "CRON-9",
         of("CRON-9", "a_step_back_does_not_stop_other_work"),
         on(WaitsForTheClock),
+    ),
+    Fault(
+        "whoever relays does so for as long as a clock says that was set back",
+        "CRON-9",
+        of("CRON-9", "a_step_back_does_not_keep_the_events_with_a_dead_node"),
+        patch=replaced(books, "is_held", lambda until, now, lease: now < until),
     ),
 ]

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Enqueue, Fact, Refusal, RunQuery
-from rota.relay import Relay
+from rota.backend import Enqueue, Notice, Refusal, RunQuery
+from rota.relay import ToAdmins
 from rota.run import JobRun, RunState
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Run
 from tests.contracts.faults._naming import of
-from tests.contracts.faults.base import Fault, Wrapped, nodes, on, replaced
+from tests.contracts.faults.base import Fault, Wrapped, nodes, on, reopened, replaced
 
 
 class BareLetters(InProcessBackend):
@@ -121,18 +121,34 @@ class DiscardsEverywhere(InProcessBackend):
         return await super().discard(run_id, scope_id if run is None else run.lane.key.scope_id, request_id)
 
 
-async def _tell_nobody(relay: Relay, fact: Fact) -> None:
+async def _tell_nobody(admins: ToAdmins, *notices: Notice) -> None:
     return None
 
 
-_notify = Relay._notify
+_hear = ToAdmins.hear
 
 
-async def _tell_once(relay: Relay, fact: Fact) -> None:
+async def _tell_once(admins: ToAdmins, *notices: Notice) -> None:
     try:
-        await _notify(relay, fact)
+        await _hear(admins, *notices)
     except OSError:
         return
+
+
+class TellsAnyAdmin(InProcessBackend):
+    """Whoever asks is given the notices, whether he has a notifier of his own or not."""
+
+    async def notices(self, node_id: str, *, has_notifier: bool = True, **options: Any) -> list[Notice] | None:
+        return await super().notices(node_id, **options)
+
+
+class NoticesAreFacts(InProcessBackend):
+    """Letters are noted only where facts are."""
+
+    def _file_letter(self, run: Run) -> None:
+        super()._file_letter(run)
+        if not self._tells_facts:
+            self._notices._facts.pop()
 
 
 FAULTS = [
@@ -174,8 +190,17 @@ FAULTS = [
     ), on(DiscardsEverywhere)),
     Fault("nobody is told of letters", "RETRY-5", of(
         "RETRY-5", "admins_do_not_miss_a_letter",
-    ), patch=replaced(Relay, "_notify", _tell_nobody)),
+    ), patch=replaced(ToAdmins, "hear", _tell_nobody)),
     Fault("admins who did not hear are not told again", "RETRY-5", of(
         "RETRY-5", "admins_are_not_told_only_once_in_vain",
-    ), patch=replaced(Relay, "_notify", _tell_once)),
+    ), patch=replaced(ToAdmins, "hear", _tell_once)),
+    Fault("letters are noted only where there are events", "RETRY-5", of(
+        "RETRY-5", "admins_do_not_depend_on_events",
+    ), on(NoticesAreFacts)),
+    Fault("letters go to nodes that only log them", "RETRY-5", of(
+        "RETRY-5", "a_node_without_a_notifier_does_not_swallow_letters",
+    ), on(TellsAnyAdmin)),
+    Fault("notices are not on disk", "RETRY-5", of(
+        "RETRY-5", "a_restart_does_not_lose_untold_letters",
+    ), reopened(lambda store: store._notices._facts.clear())),
 ]  # fmt: skip

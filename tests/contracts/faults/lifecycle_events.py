@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from rota import lifecycle, relay
+from rota import lifecycle, relay, scheduler
 from rota.backend import (
     Claimed,
     ClaimRequest,
@@ -22,8 +22,9 @@ from rota.backend import (
 )
 from rota.definition import JobDefinition
 from rota.event import Event
-from rota.events import hooked
+from rota.events import EventStore, InMemoryEventStore, hooked
 from rota.events.hooked import Listener
+from rota.parts import Parts
 from rota.relay import Relay
 from rota.run import AttemptOutcome, Cause
 from rota_backends.inprocess import InProcessBackend
@@ -148,13 +149,13 @@ def _lost_in_silence(claim: Any, node_id: str, kind: AttemptOutcome, *rest: Any)
     return settlement
 
 
-def _drops(self: Relay, key: JobKey, fact: Fact, error: Exception) -> bool:
+def _drops(self: Relay[Fact], key: JobKey, fact: Fact, error: Exception) -> bool:
     """What the event store does not take is dropped."""
     self._done.append(fact.seq)
     return True
 
 
-def _goes_on(self: Relay, key: JobKey, fact: Fact, error: Exception) -> bool:
+def _goes_on(self: Relay[Fact], key: JobKey, fact: Fact, error: Exception) -> bool:
     """One event less does not matter to the next."""
     _failed(self, key, fact, error)
     return True
@@ -163,11 +164,10 @@ def _goes_on(self: Relay, key: JobKey, fact: Fact, error: Exception) -> bool:
 _failed = Relay._failed
 
 
-async def _stops_at_the_first(self: Relay, facts: list[Fact], *, written: bool) -> None:
+async def _stops_at_the_first(self: Relay[Fact], facts: list[Fact]) -> None:
     """What cannot be told holds up everything."""
     for fact in facts:
-        key = JobKey(fact.definition.scope_id, fact.definition.job_id)
-        if not await self._tell_one(key, fact, written):
+        if not await self._tell_one(fact.key, fact):
             return
 
 
@@ -190,11 +190,9 @@ class OneBatch(InProcessBackend):
         return await super().relay(node_id, done=done, skip=(), **options)
 
 
-class TellsAnybody(InProcessBackend):
-    """Whoever asks is given the facts, whether there is somebody to tell or not."""
-
-    async def relay(self, node_id: str, *, has_events: bool = True, **options: Any) -> list[Fact] | None:
-        return await super().relay(node_id, **options)
+def _tells_nobody(*args: Any, events: EventStore | None, **options: Any) -> Parts:
+    """Who has no event store relays too, and forgets what it is given."""
+    return Parts(*args, events=events or InMemoryEventStore(), **options)
 
 
 FAULTS = [
@@ -315,7 +313,7 @@ FAULTS = [
         "events go to nodes that tell nobody",
         "HIST-4",
         of("HIST-4", "a_node_without_an_event_store_does_not_swallow_events"),
-        on(TellsAnybody),
+        patch=replaced(scheduler, "Parts", _tells_nobody),
     ),
     Fault(
         "a failing listener is the last one",

@@ -21,6 +21,7 @@ from rota.backend.types import (
     LeaseRef,
     LockGrant,
     NodeInfo,
+    Notice,
     PauseChange,
     Prune,
     Refusal,
@@ -34,11 +35,12 @@ from rota.backend.types import (
     Standing,
     StoredJob,
     event_run_id,
+    is_held,
 )
 
 __all__ = [
     "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits", "Fact",
-    "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "PauseChange",
-    "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside", "Settlement",
-    "Standing", "StoredJob", "event_run_id", "schedule_text",
+    "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
+    "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside",
+    "Settlement", "Standing", "StoredJob", "event_run_id", "is_held", "schedule_text",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.backend.types import FactKind
+from rota.backend.types import FactKind, JobKey
 from rota.cron import Cron
 from rota.definition import JobDefinition, OnEvent
 from rota.event import Event
@@ -42,6 +42,11 @@ class Fact(Event):
     # Facts are built on the hot path: a frozen base costs a call per field, also if only one of these two is its own.
     __setattr__ = object.__setattr__
     __delattr__ = object.__delattr__
+
+    @property
+    def key(self) -> JobKey:
+        """The job it is about."""
+        return JobKey(self.definition.scope_id, self.definition.job_id)
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ from rota.backend.types import (
     LeaseRef,
     LockGrant,
     NodeInfo,
+    Notice,
     PauseChange,
     Prune,
     Refusal,
@@ -101,10 +102,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def tell_facts(self) -> None:
-        """From now on record every kind of fact, for this store and all its nodes.
+        """From now on record facts, for this store and all its nodes. Before it, none is."""
 
-        Before it, only DEAD_LETTERED facts are recorded: they are always told to the `Notifier` (RETRY-5).
-        """
+    @abstractmethod
+    async def tell_admins(self) -> None:
+        """From now on notices are only for nodes that have a notifier of their own: see `notices` (RETRY-5)."""
 
     @property
     def wants_events(self) -> bool:
@@ -250,14 +252,30 @@ class Backend(ABC):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
-        has_events: bool = True,
     ) -> list[Fact] | None:
         """Forget the facts `done`, put others aside, and give the next ones in order, leaving out those of jobs in
         `skip`.
 
         One node relays at a time, for as long as it calls again within `lease`; the others get None (HIST-3,
-        HIST-4). So does one without an event store (`has_events`) once facts are recorded: it would tell nobody, and
-        forget what others wait for. From `tell_facts` on it relays no more."""
+        HIST-4). `is_held` says whose turn is over."""
+
+    @abstractmethod
+    async def notices(
+        self,
+        node_id: str,
+        *,
+        done: Sequence[int] = (),
+        set_aside: Sequence[SetAside] = (),
+        skip: Collection[JobKey] = (),
+        limit: int = 100,
+        lease: timedelta = timedelta(seconds=10),
+        has_notifier: bool = True,
+    ) -> list[Notice] | None:
+        """The same for the admins: a notice for each dead letter, recorded in the step that stores the letter, whether
+        facts are recorded or not (RETRY-5). With a turn of its own; where there is no notice nobody needs it.
+
+        Once `tell_admins` was called, a node without a notifier of its own (`has_notifier`) gets None, and keeps no
+        turn: it would only log what others wait for."""
 
     @abstractmethod
     async def census(self, scope_id: str | None = None) -> Census:

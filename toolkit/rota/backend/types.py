@@ -381,11 +381,27 @@ class FactKind(Enum):
 
 
 @frozen
+class Notice:
+    """A dead letter that the admins of its scope are to be told of; `seq` is never given twice (RETRY-5)."""
+
+    seq: int
+    key: JobKey
+    run_id: UUID
+    at: datetime
+
+
+@frozen
 class SetAside:
-    """A fact whose event could not be written after all tries."""
+    """A fact whose event could not be written, or a notice that nobody took, after all tries."""
 
     seq: int
     error: str
+
+
+def is_held(until: datetime, now: datetime, lease: timedelta) -> bool:
+    """Whether a turn to relay is somebody's still. One that ends further ahead than it lasts is nobody's: the clock was
+    set back since, and who is dead would keep it for as long (CRON-9)."""
+    return now < until <= now + lease
 
 
 @frozen
@@ -402,6 +418,7 @@ class Census:
     missing_handlers: tuple[str, ...] = ()
     decisions: Mapping[str, int] = field(factory=dict)
     untold_since: datetime | None = None  # when the first fact that nobody was told of happened
+    unnoticed_since: datetime | None = None  # when the first letter died of which the admins were not told
 
 
 @frozen

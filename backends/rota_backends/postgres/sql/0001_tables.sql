@@ -5,6 +5,7 @@
 CREATE TABLE store (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     tells_facts boolean NOT NULL DEFAULT false,
+    tells_admins boolean NOT NULL DEFAULT false,  -- who has a notifier of his own
     pruned_lane bigint NOT NULL DEFAULT 0, -- how far retention has looked
     pruned_decision bigint NOT NULL DEFAULT 0
 );
@@ -223,6 +224,17 @@ CREATE TABLE set_aside (
     PRIMARY KEY (outbox, place)
 );
 
+-- Letters that the admins are to be told of; `problem` is why those that were set aside could not be.
+CREATE TABLE notice (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL,
+    scope_id text NOT NULL,
+    job_id text NOT NULL,
+    run_id uuid NOT NULL,
+    problem text
+);
+CREATE INDEX notice_untold ON notice (id) WHERE problem IS NULL;
+
 CREATE TABLE decision (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     lane bigint NOT NULL,
@@ -270,6 +282,13 @@ CREATE TABLE named_lock (
     token bigint NOT NULL,
     holder text,
     until timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- Whose turn it is to relay. No named lock: an application may give those any name.
+CREATE TABLE relaying (
+    audience text PRIMARY KEY,
+    holder text,
+    until timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
 
 CREATE TABLE bookmark (

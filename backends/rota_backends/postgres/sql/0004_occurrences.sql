@@ -445,6 +445,15 @@ BEGIN
     RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
 END $$;
 
+-- The admins are to be told of these letters.
+CREATE FUNCTION _notice(p_runs uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO notice (at, scope_id, job_id, run_id)
+    SELECT l.ended_at, j.scope_id, j.job_id, i.run_id FROM unnest(p_runs) i(run_id)
+    CROSS JOIN LATERAL (SELECT lane, ended_at FROM letter WHERE run_id = i.run_id OFFSET 0) l
+    CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = l.lane OFFSET 0) j;
+END $$;
+
 -- A run that is dead before it started (EVENT-6).
 CREATE FUNCTION _bury(
     j job, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_depth integer, p_reason text
@@ -460,5 +469,6 @@ BEGIN
     SELECT ARRAY[j.lane], ARRAY[j.definition], p_at, ARRAY[p_run], ARRAY[p_depth + 1], f.kind, ARRAY['event'],
         ARRAY[p_reason]
     FROM (VALUES (1, 'JobFailed'), (2, 'JobDeadLettered')) f(n, kind)
-    WHERE f.n = 2 OR _tells() ORDER BY f.n;
+    WHERE _tells() ORDER BY f.n;
+    PERFORM _notice(ARRAY[p_run]);
 END $$;

@@ -259,6 +259,7 @@ DECLARE
     v_crowded bigint[];
     v_mixed bigint[];
     v_wordy bigint[];
+    v_dead uuid[];
     v_stored integer[];
     v_settled exchanged;
     v_refused exchanged;
@@ -336,7 +337,7 @@ BEGIN
             array_agg(u.depth + 1) AS depth, array_agg(u.cause) AS cause,
             CASE WHEN count(u.error) > 0 THEN array_agg(u.error) END AS error
         FROM u CROSS JOIN (VALUES (1, 'JobSucceeded'), (2, 'JobFailed'), (4, 'JobDeadLettered')) f(bit, kind)
-        WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND (v_tells OR f.bit = 4)
+        WHERE u.facts & f.bit <> 0 AND NOT u.overruled AND v_tells
         GROUP BY f.bit, f.kind
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, next_attempt_at, records, attempt, depth,
@@ -348,8 +349,12 @@ BEGIN
     SELECT (SELECT id FROM o WHERE kind = 'JobSucceeded'), (SELECT numbers FROM g WHERE kind = 'JobSucceeded'),
         array_agg(u.number::integer), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
-        array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL))
-    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_mixed, v_wordy FROM u;
+        array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL)),
+        array_agg(u.run_id) FILTER (WHERE u.state = 'dead' AND NOT u.overruled)
+    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_mixed, v_wordy, v_dead FROM u;
+    IF v_dead IS NOT NULL THEN
+        PERFORM _notice(v_dead);
+    END IF;
     IF v_wordy IS NOT NULL THEN  -- what was said of a run is kept no longer than its history
         UPDATE lane SET error = NULL, earlier = NULL, stop = NULL, stop_by = NULL WHERE id = ANY (v_wordy);
     END IF;
@@ -583,7 +588,7 @@ BEGIN
     END LOOP;
     DELETE FROM node WHERE node_id = p_leaving;
     DELETE FROM hand WHERE node_id = p_leaving;
-    UPDATE named_lock SET holder = NULL, until = v_at WHERE name = '_relay' AND holder = p_leaving;
+    DELETE FROM relaying WHERE holder = p_leaving;
     PERFORM _announce(p_tag);
 END $$;
 

@@ -112,7 +112,7 @@ END $$;
 -- For all scopes nothing is joined: each number is counted in the smallest place that knows it.
 CREATE FUNCTION census(p_now timestamptz, p_scope text)
 RETURNS TABLE (at timestamptz, jobs bigint, queued bigint, running bigint, letters bigint, aside bigint, missing text[],
-    untold timestamptz) LANGUAGE plpgsql STABLE AS $$
+    untold timestamptz, unnoticed timestamptz) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     at := coalesce(p_now, clock_timestamp());
     IF p_scope IS NULL THEN
@@ -127,8 +127,9 @@ BEGIN
             + (SELECT count(*) FROM arrival r JOIN job j ON j.lane = r.lane WHERE j.scope_id = p_scope);
         letters := (SELECT count(*) FROM letter WHERE scope_id = p_scope);
     END IF;
-    aside := (SELECT count(*) FROM set_aside);
+    aside := (SELECT count(*) FROM set_aside) + (SELECT count(*) FROM notice WHERE problem IS NOT NULL);
     untold := (SELECT o.at FROM outbox o ORDER BY o.id LIMIT 1);
+    unnoticed := (SELECT n.at FROM notice n WHERE n.problem IS NULL ORDER BY n.id LIMIT 1);
     missing := ARRAY(
         WITH RECURSIVE h AS (  -- from one handler to the next by the index
             (SELECT handler FROM definition ORDER BY handler LIMIT 1)

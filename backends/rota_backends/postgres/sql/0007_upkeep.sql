@@ -157,29 +157,36 @@ BEGIN
     DELETE FROM band WHERE id = ANY (v_bands) AND NOT _is_in_use(band);
 END $$;
 
--- From now on every kind of fact is recorded; who relayed so far may have no event store.
-CREATE FUNCTION tell_facts() RETURNS void LANGUAGE plpgsql AS $$
+-- From now on notices are for nodes that have a notifier of their own; who took them so far may have none.
+CREATE FUNCTION tell_admins() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE store SET tells_facts = true WHERE NOT tells_facts;
+    UPDATE store SET tells_admins = true WHERE NOT tells_admins;
     IF FOUND THEN
-        UPDATE named_lock SET holder = NULL, until = '-infinity' WHERE name = '_relay';
+        DELETE FROM relaying WHERE audience = 'admins';
     END IF;
 END $$;
 
--- Whether this node may relay. The lock is taken over or taken on now and then, not with every page.
-CREATE FUNCTION _relays(p_now timestamptz, p_node text, p_lease interval) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Whether this node may relay to these. The turn is taken over or taken on now and then, not with every page. One that ends
+-- further ahead than it lasts is of a clock that was set back since.
+CREATE FUNCTION _relays(p_audience text, p_now timestamptz, p_node text, p_lease interval)
+RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
-    k named_lock;
+    t relaying;
 BEGIN
-    SELECT * INTO k FROM named_lock WHERE name = '_relay';
+    SELECT * INTO t FROM relaying WHERE audience = p_audience;
     v_at := coalesce(p_now, clock_timestamp());
-    IF k.holder = p_node AND k.until >= v_at + p_lease / 2 THEN
+    IF t.holder = p_node AND t.until BETWEEN v_at + p_lease / 2 AND v_at + p_lease THEN
         RETURN true;
     END IF;
-    INSERT INTO named_lock AS l VALUES ('_relay', 1, p_node, v_at + p_lease)
-    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until, token = l.token + 1
-    WHERE l.holder = p_node OR l.until <= v_at;
+    IF t.holder <> p_node AND t.until > v_at AND t.until <= v_at + p_lease THEN
+        RETURN false;
+    END IF;
+    INSERT INTO relaying VALUES (p_audience) ON CONFLICT DO NOTHING;
+    SELECT * INTO t FROM relaying WHERE audience = p_audience FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());  -- read anew: another may have taken it meanwhile, by a later time
+    UPDATE relaying SET holder = p_node, until = v_at + p_lease
+    WHERE audience = p_audience AND (holder = p_node OR until <= v_at OR until > v_at + p_lease);
     RETURN FOUND;
 END $$;
 
@@ -197,15 +204,15 @@ END $$;
 CREATE FUNCTION relay(
     p_now timestamptz, p_node text, p_lease interval, p_done bigint[], p_rows bigint[], p_places integer[],
     a_rows bigint[], a_places integer[], a_why text[], p_scopes text[], p_jobs text[], p_known bigint[],
-    p_times timestamptz[], p_limit integer, p_has_events boolean
+    p_times timestamptz[], p_limit integer
 ) RETURNS SETOF outbox LANGUAGE plpgsql AS $$
 DECLARE
     v_skip bigint[];
     v_given integer := 0;
     o outbox;
 BEGIN
-    IF (_tells() AND NOT p_has_events) OR NOT _relays(p_now, p_node, p_lease) THEN
-        RETURN NEXT NULL::outbox;  -- a row of nothing: another node relays, or is to
+    IF NOT _relays('events', p_now, p_node, p_lease) THEN
+        RETURN NEXT NULL::outbox;  -- a row of nothing: another node relays
         RETURN;
     END IF;
     -- Lost in a crash of the server it is told again, which is allowed: nobody waits for the disk.
@@ -239,6 +246,26 @@ BEGIN
         RETURN NEXT o;
         EXIT WHEN v_given >= p_limit;
     END LOOP;
+END $$;
+
+-- The same for the admins. Where there is nothing to tell, which is mostly so, nothing is written.
+CREATE FUNCTION notices(
+    p_now timestamptz, p_node text, p_lease interval, p_done bigint[], a_ids bigint[], a_why text[], p_scopes text[],
+    p_jobs text[], p_limit integer, p_has_notifier boolean
+) RETURNS SETOF notice LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM notice WHERE problem IS NULL) THEN
+        RETURN;
+    END IF;
+    IF ((SELECT tells_admins FROM store) AND NOT p_has_notifier) OR NOT _relays('admins', p_now, p_node, p_lease) THEN
+        RETURN NEXT NULL::notice;
+        RETURN;
+    END IF;
+    DELETE FROM notice WHERE id = ANY (p_done) AND problem IS NULL;
+    UPDATE notice SET problem = a.why FROM unnest(a_ids, a_why) a(id, why) WHERE notice.id = a.id;
+    RETURN QUERY SELECT * FROM notice n WHERE n.problem IS NULL AND NOT EXISTS (
+        SELECT FROM unnest(p_scopes, p_jobs) s(scope, job) WHERE s.scope = n.scope_id AND s.job = n.job_id)
+    ORDER BY n.id LIMIT p_limit;
 END $$;
 
 CREATE FUNCTION hold_lock(p_now timestamptz, p_name text, p_node text, p_ttl interval)

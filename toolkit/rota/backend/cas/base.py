@@ -128,14 +128,15 @@ class Base(Backend):
             await asyncio.sleep(seconds_after(_WATCH_AGAIN, min(failures, 20)))
 
     async def tell_facts(self) -> None:
-        if not await self._is_telling():
-            await self.store.commit([Put(keys.META_TELLS, None, b"1"), Put(keys.RELAY, None, None)])
-            self._tells_facts = True
+        await self.store.commit([Put(keys.META_TELLS, None, b"1")])
+        self._tells_facts = True
 
-    async def _is_telling(self) -> bool:
-        if not self._tells_facts:
-            self._tells_facts = bool(await self.store.get([keys.META_TELLS]))
-        return self._tells_facts
+    async def tell_admins(self) -> None:
+        if not await self._has_notifiers():
+            await self.store.commit([Put(keys.META_ADMINS, None, b"1"), Put(keys.RELAY_NOTICES, None, None)])
+
+    async def _has_notifiers(self) -> bool:
+        return bool(await self.store.get([keys.META_ADMINS]))
 
     # --- steps ---
 

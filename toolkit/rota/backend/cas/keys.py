@@ -10,8 +10,8 @@
     due/AT/JOB                  held/NODE/JOB     jobs by their next occurrence; leases by their node
     subscription/MODULE/TYPE/JOB                  jobs that wait for an event
     letter/SCOPE/AT/SEQ         done/AT/RUN       dead letters; finished runs by when they ended
-    fact/SEQ                    aside/SEQ         the outbox
-    node/ID  lock/NAME  bookmark/NAME  relay      the small services
+    fact/SEQ   notice/SEQ       aside/SEQ         what is to be told: to event stores, to admins; what could not be
+    node/ID  lock/NAME  bookmark/NAME  relay…     the small services
 
 Names may contain anything printable; they are escaped, except as the last part, where escaping would change the order.
 """
@@ -24,7 +24,8 @@ from uuid import UUID
 
 from rota.backend.types import JobKey
 
-META_SCHEMA, META_TELLS, RELAY = "meta/schema", "meta/tells", "relay"
+META_SCHEMA, META_TELLS, META_ADMINS = "meta/schema", "meta/tells", "meta/admins"
+RELAY, RELAY_NOTICES = "relay", "relay-notices"
 DECISIONS_KEPT = 1000
 
 _YEAR_1 = datetime.min.replace(tzinfo=UTC)
@@ -122,6 +123,11 @@ def fact(seq: int) -> str:
     return f"fact/{seq:040d}"
 
 
+def notice(seq: int) -> str:
+    """A notice for the admins."""
+    return f"notice/{seq:040d}"
+
+
 def aside(seq: int) -> str:
-    """A fact that was set aside."""
+    """A fact or a notice that was set aside; they share their numbers."""
     return f"aside/{seq:040d}"

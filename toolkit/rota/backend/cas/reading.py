@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from rota.backend.cas import keys
 from rota.backend.cas.jobs import Jobs
-from rota.backend.cas.records import Held, Lane, Run, Taken, Told, load
+from rota.backend.cas.records import Held, Lane, Run, Taken, Told, dump, load
 from rota.backend.cas.step import Step, run_at
 from rota.backend.cas.store import Put
 from rota.backend.cas.work import Work
 from rota.backend.fact import Fact
-from rota.backend.types import Census, JobKey, LockGrant, NodeInfo, Prune, RunQuery, SetAside
+from rota.backend.types import Census, JobKey, LockGrant, NodeInfo, Notice, Prune, RunQuery, SetAside, is_held
 from rota.run import Decision, JobRun
 
 
@@ -150,18 +150,10 @@ class Reading(Jobs, Work):
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
-        has_events: bool = True,
     ) -> list[Fact] | None:
-        if not has_events and await self._is_telling():
+        if not await self._take_turn(keys.RELAY, node_id, lease):
             return None
-        now = await self.now()
-        if not await self._swap(keys.RELAY, Held, lambda held: _relayed_by(held, node_id, now, lease)):
-            return None
-        for start in range(0, len(done), 50):
-            await self.store.commit([Put(keys.fact(seq), None, None) for seq in done[start : start + 50]])
-        for each in set_aside:
-            puts = [Put(keys.fact(each.seq), None, None), Put(keys.aside(each.seq), None, each.error.encode())]
-            await self.store.commit(puts)
+        await self._forget_told(keys.fact, done, set_aside)
         facts: list[Fact] = []
         async for found in self._all("fact/"):
             fact = load(found.value, Told).fact()
@@ -170,6 +162,47 @@ class Reading(Jobs, Work):
                 if len(facts) == limit:
                     break
         return facts
+
+    async def notices(
+        self,
+        node_id: str,
+        *,
+        done: Sequence[int] = (),
+        set_aside: Sequence[SetAside] = (),
+        skip: Collection[JobKey] = (),
+        limit: int = 100,
+        lease: timedelta = timedelta(seconds=10),
+        has_notifier: bool = True,
+    ) -> list[Notice] | None:
+        if not done and not set_aside and not await self.store.scan("notice/", "", 1):
+            return []
+        if not has_notifier and await self._has_notifiers():
+            return None
+        if not await self._take_turn(keys.RELAY_NOTICES, node_id, lease):
+            return None
+        await self._forget_told(keys.notice, done, set_aside)
+        found: list[Notice] = [load(each.value, Notice) async for each in self._all("notice/")]
+        return [notice for notice in found if notice.key not in skip][:limit]
+
+    async def _forget_told(
+        self, where: Callable[[int], str], done: Sequence[int], set_aside: Sequence[SetAside]
+    ) -> None:
+        for start in range(0, len(done), 50):
+            await self.store.commit([Put(where(seq), None, None) for seq in done[start : start + 50]])
+        for each in set_aside:
+            puts = [Put(where(each.seq), None, None), Put(keys.aside(each.seq), None, each.error.encode())]
+            await self.store.commit(puts)
+
+    async def _take_turn(self, turn: str, node_id: str, lease: timedelta) -> bool:
+        async def attempt() -> tuple[bool, list[Put]]:
+            found = (await self.store.get([turn])).get(turn)
+            now = await self.now()  # after it was read: a turn taken meanwhile must not look too far ahead
+            held = None if found is None else load(found.value, Held)
+            answer, taken = _relayed_by(held, node_id, now, lease)
+            version = 0 if found is None else found.version
+            return answer, [] if taken is None else [Put(turn, version, dump(taken, Held))]
+
+        return await self._until_written(attempt, turn)
 
     # --- the small services ---
 
@@ -190,13 +223,14 @@ class Reading(Jobs, Work):
             set_aside=await self._count("aside/"),
             nodes=tuple(nodes),
             missing_handlers=tuple(sorted({lane.job.handler_name for lane in lanes if lane.job is not None} - served)),
-            untold_since=await self._untold_since(),
+            untold_since=await self._since("fact/", Told),
+            unnoticed_since=await self._since("notice/", Notice),
         )
 
-    async def _untold_since(self) -> datetime | None:
-        async for found in self._all("fact/"):
-            told: Told = load(found.value, Told)
-            return told.at
+    async def _since(self, prefix: str, kind: type[Told] | type[Notice]) -> datetime | None:
+        for found in await self.store.scan(prefix, "", 1):
+            first: Told | Notice = load(found.value, kind)
+            return first.at
         return None
 
     async def _count(self, prefix: str) -> int:
@@ -226,7 +260,7 @@ class Reading(Jobs, Work):
 
 def _relayed_by(held: Held | None, node_id: str, now: datetime, lease: timedelta) -> tuple[bool, Held | None]:
     """One at a time; its lease is written again only when half of it has gone, for it asks often."""
-    if held is not None and held.holder != node_id and now < held.until:
+    if held is not None and held.holder != node_id and is_held(held.until, now, lease):
         return False, None
-    is_fresh = held is not None and held.holder == node_id and held.until - now > lease / 2
+    is_fresh = held is not None and held.holder == node_id and is_held(held.until, now + lease / 2, lease / 2)
     return True, None if is_fresh else Held(node_id, now + lease)

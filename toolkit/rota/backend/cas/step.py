@@ -25,7 +25,7 @@ from rota.backend.cas.records import (
     text_without_payload,
 )
 from rota.backend.cas.store import CasStore, Put, Versioned
-from rota.backend.types import FactKind, JobKey
+from rota.backend.types import FactKind, JobKey, Notice
 from rota.definition import OnEvent
 from rota.run import Cause, Decision, RunState
 
@@ -127,6 +127,8 @@ class Step:
             run.is_letter = True
             self.put(_letter_of(run), keys.run(run.key, run.seq).encode())
             self.save(run)
+            notice = Notice(keys.fact_seq(self.tick(), run.key), run.key, run.run_id, self.now)
+            self.put(keys.notice(notice.seq), dump(notice, Notice), expected=0)
         else:
             self.keep(run)
 
@@ -150,13 +152,12 @@ class Step:
         self.put(keys.at("done", run.ended_at, run.run_id.hex), None)
 
     def tell(self, run: Run, *kinds: FactKind) -> None:
-        for kind in kinds:
-            if self.tells or kind is FactKind.DEAD_LETTERED:
-                error = None if kind is FactKind.TRIGGERED else run.error
-                self._tell(
-                    kind, run.definition, run.run_id, run.attempt, 0, run.cause, run.due, run.started_at, error,
-                    run.start_at, run.records, run.depth + 1,
-                )  # fmt: skip
+        for kind in kinds if self.tells else ():
+            error = None if kind is FactKind.TRIGGERED else run.error
+            self._tell(
+                kind, run.definition, run.run_id, run.attempt, 0, run.cause, run.due, run.started_at, error,
+                run.start_at, run.records, run.depth + 1,
+            )  # fmt: skip
 
     def tell_registered(self) -> None:
         if self.tells and self.lane.definition is not None:

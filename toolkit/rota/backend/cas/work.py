@@ -178,7 +178,8 @@ class Work(Base):
         await self._for_each(leases, self._hand_back)
         if leaving is not None:
             await self.store.commit([Put(_node(leaving), None, None)])
-            await self._swap(keys.RELAY, Held, lambda held: (None, _given_up(held, leaving)))
+            for turn in (keys.RELAY, keys.RELAY_NOTICES):
+                await self._swap(turn, Held, lambda held: (None, _given_up(held, leaving)))
 
     async def _hand_back(self, ref: LeaseRef) -> None:
         async def change(step: Step) -> None:
