@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from rota import JobContext, RunState, Scheduler, ScheduleError, Succeeded
+from rota import JobContext, RunState, ScheduleError, Scheduler, Succeeded
 from rota.backend import Claimed, ClaimRequest, Settlement
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until

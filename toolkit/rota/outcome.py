@@ -9,7 +9,6 @@ from attrs import field, frozen
 from rota.errors import ScheduleError
 from rota.names import check_duration
 
-
 _MOST_RECORDS = 2**63 - 1  # what every store can keep
 
 

@@ -517,7 +517,13 @@ class Scheduler:
     async def health(self) -> HealthReport:
         """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
         parts = self._open()
-        return await check_up(self._backend, parts.node, parts.loops, dead_letter_alarm=self._options.dead_letter_alarm)
+        return await check_up(
+            self._backend,
+            parts.node,
+            parts.loops,
+            parts.ticker.unplanned,
+            dead_letter_alarm=self._options.dead_letter_alarm,
+        )
 
     @property
     def admin(self) -> Admin:

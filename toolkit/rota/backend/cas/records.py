@@ -13,6 +13,7 @@ from attrs import Factory, define, evolve, frozen
 from rota.backend.fact import Fact
 from rota.backend.types import FactKind, JobKey, StoredJob
 from rota.codec import from_dict, to_dict
+from rota.codec.definitions import read_definition
 from rota.definition import JobDefinition
 from rota.event import Event
 from rota.run import Attempt, Cause, Decision, JobRun, RunState
@@ -36,8 +37,7 @@ def text_of(definition: JobDefinition) -> str:
 @lru_cache(maxsize=256)
 def definition_of(text: str) -> JobDefinition:
     """Definitions are part of many records, and mostly the same: read each once."""
-    found: JobDefinition = load(text.encode(), JobDefinition)
-    return found
+    return read_definition(text)
 
 
 @lru_cache(maxsize=256)
