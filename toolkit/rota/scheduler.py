@@ -67,6 +67,7 @@ T = TypeVar("T")
 NOTHING = Capability(0)
 _TRIES = 4  # of a call, however short the backend's patience
 _PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
+_KNOWN_KEYS = 10_000  # at most
 _LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless the event store hangs
 
 
@@ -120,6 +121,7 @@ class Scheduler:
         self._is_entered = False
         self._hurry = asyncio.Event()
         self._signals: list[signal.Signals] = []
+        self._known_keys: set[JobKey] = set()
 
     @classmethod
     def open(cls, url: str, handlers: HandlerRegistry, **options: Any) -> Scheduler:
@@ -308,6 +310,8 @@ class Scheduler:
     ) -> list[JobDefinition]:
         """A page in code-point order of the job id; `after` is exclusive (HIST-1)."""
         self._open()
+        if after is not None:
+            check_name("after", after)
         query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
         jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
         return [job.definition for job in jobs]
@@ -384,7 +388,7 @@ class Scheduler:
         if idempotency_key is not None and not isinstance(idempotency_key, IdempotencyKey):
             raise ScheduleError("idempotency_key", "must be an IdempotencyKey")
         new = Enqueue(
-            JobKey(scope_id, job_id),
+            self._checked(JobKey(scope_id, job_id)),
             new_run_id(),
             Cause.MANUAL,
             self._options.lane_limit,
@@ -401,6 +405,19 @@ class Scheduler:
         (answer,) = await self._backend.enqueue([new], within=within)
         return self._accepted(new, answer)
 
+    def _checked(self, key: JobKey) -> JobKey:
+        """A key of names (ID-1). Most triggers are of jobs triggered before, and looking those up costs least."""
+        try:
+            if key in self._known_keys:
+                return key
+        except TypeError:  # not even hashable, so not a name
+            pass
+        _key(key.scope_id, key.job_id)
+        if len(self._known_keys) >= _KNOWN_KEYS:
+            self._known_keys.clear()
+        self._known_keys.add(key)
+        return key
+
     async def _enqueue(self, new: Enqueue) -> UUID:
         (answer,) = await self._call(self._backend.enqueue, [new])
         if type(answer) is UUID:
@@ -412,7 +429,6 @@ class Scheduler:
         if isinstance(answer, UUID):
             return answer
         if answer is Refusal.NO_SUCH_JOB:
-            _key(scope_id, job_id)  # a name that cannot be one is told apart from an unknown one
             raise JobNotFound(job_id, scope_id)
         if answer is Refusal.LANE_FULL:
             raise LaneFull(job_id, scope_id, self._options.lane_limit)
@@ -437,7 +453,8 @@ class Scheduler:
     async def get_run(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> JobRun | None:
         """One run of this scope."""
         self._open()
-        runs: list[JobRun] = await self._call(self._backend.runs, RunQuery(scope_id, run_id=_uuid(run_id)))
+        query = RunQuery(check_name("scope_id", scope_id), run_id=_uuid(run_id))
+        runs: list[JobRun] = await self._call(self._backend.runs, query)
         return runs[0] if runs else None
 
     async def get_run_history(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 50) -> list[JobRun]:
@@ -471,6 +488,7 @@ class Scheduler:
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
         parts = self._open()
+        check_name("scope_id", scope_id)
         cancelled: bool = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
         if cancelled and any(held.claim.run_id == run_id for held in parts.node.held):
             parts.heartbeat.renew_soon()
@@ -481,6 +499,8 @@ class Scheduler:
     ) -> list[JobRun]:
         """A page of the scope's dead letters, oldest first; `after` is exclusive."""
         self._open()
+        if after is not None:
+            _uuid(after, "after")
         query = RunQuery(check_name("scope_id", scope_id), dead_letters=True, limit=check_limit(limit), after=after)
         runs: list[JobRun] = await self._call(self._backend.runs, query)
         return runs
@@ -498,6 +518,7 @@ class Scheduler:
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""
         self._open()
+        check_name("scope_id", scope_id)
         discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
         return discarded
 
@@ -566,7 +587,7 @@ def _key(scope_id: str, job_id: str) -> JobKey:
     return JobKey(check_name("scope_id", scope_id), check_name("job_id", job_id))
 
 
-def _uuid(value: object) -> UUID:
+def _uuid(value: object, field: str = "run_id") -> UUID:
     if not isinstance(value, UUID):
-        raise ScheduleError("run_id", f"must be a UUID, not {type(value).__name__}")
+        raise ScheduleError(field, f"must be a UUID, not {type(value).__name__}")
     return value
