@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from rota.backend.port import Backend
 from rota.backend.types import Claim, Claimed, ClaimRequest, JobKey, LeaseRef, Settlement
 from rota.calls import STORE_ERRORS
+from rota.endings import Endings
 from rota.held import Held
 from rota.lifecycle import Lost, Outcome, Refused, decide
 from rota.registry import HandlerRegistry
@@ -123,6 +124,7 @@ class Exchange:
         self._hands = backend.hands
         self._free = [_Hand(number) for number in range(backend.hands)]  # the others claim just now
         self._is_filled = False  # the last claim brought all it could, of other jobs too: more may wait
+        self.endings = Endings(backend)
         self._stale: list[Claim] = []
         self.left_to_leases: set[tuple[JobKey, int]] = set()  # ended, but no settlement of them could be stored
         self._store_ahead = timedelta(0)  # the store's clock against ours
@@ -227,6 +229,7 @@ class Exchange:
     async def _settle(self, batch: list[Settlement], held: list[Held]) -> None:
         settled, _ = await self._backend.settle(batch, keep=self._keep)
         self._settled(batch, held, settled)
+        await self.endings.tell(batch)
 
     def _next_batch(self) -> tuple[list[Settlement], list[Held]]:
         """A share of what is finished; the rest is for the next hand."""
@@ -252,6 +255,8 @@ class Exchange:
             if batch:
                 settled, claimed = await self._backend.settle(batch, request, keep=self._keep)
                 self._settled(batch, held, settled)
+                if self.endings.are_awaited:
+                    await self.endings.tell(batch)
             else:
                 assert request is not None
                 claimed = await self._backend.claim(request)
@@ -329,6 +334,7 @@ class Exchange:
                 raise
             await self._settle_lost_apart(settlements)
         self.on_settled(())
+        await self.endings.tell(settlements)
         return True
 
     async def _settle_lost_apart(self, settlements: Sequence[Settlement]) -> None:

@@ -466,24 +466,41 @@ class Scheduler:
         return runs
 
     async def wait(self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
-        """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then."""
-        clock = self._backend.clock
-        until = (
-            None
-            if timeout is None
-            else clock.monotonic() + check_duration("timeout", timeout, zero=True).total_seconds()
-        )
-        pause = 0.001
-        while True:
-            run = await self.get_run(run_id, scope_id=scope_id)
+        """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then.
+
+        `RunNotFound` may also mean that it ended on another node, and that retention forgot it before this one looked.
+        """
+        until = None if timeout is None else check_duration("timeout", timeout, zero=True).total_seconds()
+        if until is not None:
+            until += self._backend.clock.monotonic()
+        endings = self._open().node.exchange.endings
+        with endings.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
+            return await self._until_ended(run_id, scope_id, until, ending, endings.glance)
+
+    async def _until_ended(
+        self,
+        run_id: UUID,
+        scope_id: str,
+        until: float | None,
+        ending: asyncio.Future[JobRun],
+        glance: asyncio.Semaphore,
+    ) -> JobRun:
+        pause, was_there = 0.001, False
+        while not ending.done():
+            async with glance:
+                run = await self.get_run(run_id, scope_id=scope_id)
             if run is None:
-                raise RunNotFound(run_id, scope_id)
+                break
+            was_there = True
             if run.state.is_final:
                 return run
-            if until is not None and clock.monotonic() >= until:
+            if until is not None and self._backend.clock.monotonic() >= until:
                 raise TimeoutError(f"run {run_id} is still {run.state.value}")
-            await asyncio.sleep(pause)
+            await asyncio.wait({ending}, timeout=pause)
             pause = min(pause * 2, 0.1)
+        if ending.done():  # retention may have forgotten it since
+            return ending.result()
+        raise RunNotFound(run_id, scope_id, was_there)
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
