@@ -43,7 +43,7 @@ async def test_a_block_whose_lock_is_not_renewed_ends_before_another_begins(trou
                 order.append("another has it")
 
         async with asyncio.timeout(10), asyncio.TaskGroup() as together:
-            with pytest.raises(LeaseLost):
+            with pytest.raises(LeaseLost):  # noqa: PT012
                 async with one.lock("door", ms(600)):
                     backend.trouble = trouble
                     together.create_task(waits())
