@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -81,9 +81,9 @@ async def test_a_run_that_ended_elsewhere_and_was_forgotten_is_told_apart_from_o
         assert "forgotten" not in await _missed(client, uuid4())
 
 
-async def _missed(scheduler: Scheduler, run_id: object) -> str:
+async def _missed(scheduler: Scheduler, run_id: UUID) -> str:
     with pytest.raises(RunNotFound) as caught:
-        await scheduler.wait(run_id, SECONDS)  # type: ignore[arg-type]
+        await scheduler.wait(run_id, SECONDS)
     return str(caught.value)
 
 
