@@ -10,13 +10,24 @@ from pathlib import Path
 import pytest
 
 import rota.cron.value
-from rota import Cron, Health, JobContext, JobDefinition, Manual, ScheduleError, Scheduler, VirtualClock
+from rota import (
+    Cron,
+    Health,
+    JobContext,
+    JobDefinition,
+    Manual,
+    ScheduleError,
+    ScheduleOutcome,
+    Scheduler,
+    VirtualClock,
+)
 from rota.backend import Backend
 from rota.backend.cas import CasBackend
 from rota.backend.cas.records import definition_of
 from rota.codec import definitions, from_dict, to_dict
 from rota.codec.definitions import read_definition
 from rota.cron.zone import Zone, zone_named
+from rota.run import DecisionKind
 from rota_backends.sqlite import SqliteBackend
 from tests.cas.memory import MemoryStore, Shelf
 from tests.scheduler.real import registry
@@ -86,6 +97,22 @@ async def test_jobs_in_known_zones_go_on_beside_one_in_an_unknown_zone(
         await _advance(store, 1)
         assert ran.count("abroad") > 1
         assert (await node.health()).status is Health.OK
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_a_job_in_an_unknown_zone_can_be_removed_and_replaced(
+    machine: _Machine, backend: Makes, is_removed: bool
+) -> None:
+    store = backend()
+    async with Scheduler(store, registry(), concurrency=0) as client:
+        await client.schedule(JobDefinition("abroad", "note", Cron(EVERY_MINUTE, tz=KYIV)))
+        await _advance(store, 3)
+        machine.knows = False
+        if is_removed:
+            assert await client.unschedule("abroad")
+        else:
+            assert await client.schedule(JobDefinition("abroad", "note", Manual())) is ScheduleOutcome.REPLACED
+        assert [each.kind for each in await client.admin.decisions("abroad")] == [DecisionKind.SUPERSEDED]
 
 
 def test_a_stored_cron_needs_its_zone_only_when_it_is_planned(machine: _Machine) -> None:
