@@ -123,7 +123,7 @@ statuses = st.builds(
 decisions = st.builds(
     Decision, st.sampled_from(DecisionKind), instants, instants, st.integers(1), maybe | st.uuids(), maybe | texts
 )
-retentions = st.builds(Retention, st.integers(1), durations, maybe | durations)
+retentions = st.builds(Retention, st.integers(1, 10**9), durations, maybe | durations)
 checks = st.builds(Check, texts, st.sampled_from(Health), texts)
 reports = st.lists(checks, max_size=3).map(HealthReport.of)
 diffs = st.builds(ScheduleDiff, *[st.lists(names, max_size=2).map(tuple)] * 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rota.backend.port import Backend
 from rota.backend.types import Census, JobKey, NodeInfo
-from rota.names import DEFAULT_SCOPE, check_limit
+from rota.names import DEFAULT_SCOPE, check_limit, check_name
 from rota.run import Decision
 from rota.upkeep import Housekeeping
 
@@ -22,6 +22,8 @@ class Admin:
 
     async def overview(self, scope_id: str | None = None) -> Census:
         """Counts of one scope, or of all."""
+        if scope_id is not None:
+            check_name("scope_id", scope_id)
         census: Census = await self._call(self._backend.census, scope_id)
         return census
 
@@ -31,9 +33,8 @@ class Admin:
 
     async def decisions(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 100) -> list[Decision]:
         """Why planned occurrences made no run of their own, newest first (HIST-5)."""
-        found: list[Decision] = await self._call(
-            self._backend.decisions, JobKey(scope_id, job_id), limit=check_limit(limit)
-        )
+        key = JobKey(check_name("scope_id", scope_id), check_name("job_id", job_id))
+        found: list[Decision] = await self._call(self._backend.decisions, key, limit=check_limit(limit))
         return found
 
     async def prune(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from time import monotonic
 
 from rota.backend.port import Backend
-from rota.backend.types import Census
+from rota.backend.types import Census, JobKey
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota.health import Check, Health, HealthReport
 from rota.loops import Loop
@@ -18,18 +19,21 @@ _REMEMBERS_BLOCKING = 60.0
 _TOLD_WITHIN = timedelta(hours=1)  # longer than a failing event store or notifier is tried
 
 
-async def check_up(backend: Backend, node: Node, loops: list[Loop], *, dead_letter_alarm: int) -> HealthReport:
+async def check_up(
+    backend: Backend, node: Node, loops: list[Loop], unplanned: Mapping[JobKey, str], *, dead_letter_alarm: int
+) -> HealthReport:
     """Every check, whatever the others say."""
     try:
         census = await asyncio.wait_for(backend.census(), _ANSWERS_WITHIN)
     except (StoreUnavailable, OutcomeUnknown, TimeoutError, OSError) as error:
         store = Check("store", Health.DOWN, f"the store does not answer ({type(error).__name__})")
-        return HealthReport.of([store, _loops(loops), _event_loop(node)])
+        return HealthReport.of([store, _loops(loops), _event_loop(node, loops), _schedules(unplanned)])
     return HealthReport.of(
         [
             Check("store", Health.OK, f"{census.jobs} jobs, {census.queued} queued, {census.running} running"),
             _loops(loops),
-            _event_loop(node),
+            _event_loop(node, loops),
+            _schedules(unplanned),
             _handlers(census),
             _outbox(census),
             _letters(census, dead_letter_alarm),
@@ -40,14 +44,28 @@ async def check_up(backend: Backend, node: Node, loops: list[Loop], *, dead_lett
 def _loops(loops: list[Loop]) -> Check:
     failing = [f"{loop.name} ({loop.failures} in a row)" for loop in loops if loop.failures]
     failing += [f"{loop.name} (ended)" for loop in loops if not loop.is_alive]
+    slow = [(loop.name, loop.in_turn_for) for loop in loops]
+    failing += [f"{name} (in one turn for {seconds:.0f} s)" for name, seconds in slow if seconds > _ANSWERS_WITHIN]
     return Check("loops", Health.DEGRADED if failing else Health.OK, ", ".join(failing))
 
 
-def _event_loop(node: Node) -> Check:
-    if node.executor.blocked is None or monotonic() - node.executor.blocked[2] > _REMEMBERS_BLOCKING:
-        return Check("event loop", Health.OK)
-    handler, seconds, _ = node.executor.blocked
-    return Check("event loop", Health.DEGRADED, f"handler {handler!r} blocked it for {seconds:.1f} s")
+def _event_loop(node: Node, loops: list[Loop]) -> Check:
+    since = monotonic() - _REMEMBERS_BLOCKING
+    if node.executor.blocked is not None and node.executor.blocked[2] > since:
+        handler, seconds, _ = node.executor.blocked
+        return Check("event loop", Health.DEGRADED, f"handler {handler!r} blocked it for {seconds:.1f} s")
+    late = max((seconds for seconds, when in (loop.late for loop in loops) if when > since), default=0.0)
+    if late:  # whatever it was
+        return Check("event loop", Health.DEGRADED, f"it was blocked: a loop of the node came {late:.1f} s too late")
+    return Check("event loop", Health.OK)
+
+
+def _schedules(unplanned: Mapping[JobKey, str]) -> Check:
+    if not unplanned:
+        return Check("schedules", Health.OK)
+    key, reason = next(iter(unplanned.items()))
+    detail = f"{len(unplanned)} due jobs cannot be planned on this node, among them {key.job_id!r}: {reason}"
+    return Check("schedules", Health.DEGRADED, detail)
 
 
 def _handlers(census: Census) -> Check:

@@ -12,15 +12,11 @@ from attrs import Attribute, evolve, field, frozen
 from rota.capability import Precision
 from rota.cron import Cron
 from rota.errors import ScheduleError
-from rota.names import DEFAULT_SCOPE, check_duration, check_name, check_payload
+from rota.names import DEFAULT_SCOPE, check_duration, check_name, check_payload, shown
 
 
 def _name(_: object, attribute: Attribute[Any], value: object) -> None:
     check_name(attribute.name, value)
-
-
-def _shown(data: bytes) -> str:
-    return f"<{len(data)} bytes>"
 
 
 @frozen
@@ -118,7 +114,7 @@ class JobDefinition:
     retry: RetryPolicy = _DEFAULT_RETRY
     idempotency_key: IdempotencyKey | None = None
     precision: Precision = Precision.MINUTE
-    payload: bytes = field(default=b"", repr=_shown)
+    payload: bytes = field(default=b"", repr=shown)
     scope_id: str = field(default=DEFAULT_SCOPE, validator=_name)
     created_by: str = field(default="system", validator=_name)
     timeout: timedelta | None = None

@@ -85,8 +85,9 @@ class JobNotFound(RotaError, LookupError):
 class RunNotFound(RotaError, LookupError):
     """No such run (or no such dead letter) in this scope."""
 
-    def __init__(self, run_id: object, scope_id: str) -> None:
-        super().__init__(f"there is no such run {run_id} in scope {scope_id!r}")
+    def __init__(self, run_id: object, scope_id: str, was_there: bool = False) -> None:
+        what = f"there is no such run {run_id} in scope {scope_id!r}"
+        super().__init__(f"{what} any more: it has ended, and retention has forgotten it" if was_there else what)
         self.run_id = run_id
         self.scope_id = scope_id
 

@@ -9,15 +9,11 @@ from uuid import UUID, uuid4
 from attrs import Attribute, field, frozen
 
 from rota.errors import ScheduleError
-from rota.names import DEFAULT_SCOPE, check_name
+from rota.names import DEFAULT_SCOPE, check_name, check_whole, shown
 
 
 def _name(_: object, attribute: Attribute[Any], value: object) -> None:
     check_name(attribute.name, value)
-
-
-def _shown(data: bytes) -> str:
-    return f"<{len(data)} bytes>"
 
 
 def as_utc(field_name: str, value: datetime) -> datetime:
@@ -34,7 +30,7 @@ class Event:
     source_module: str = field(validator=_name)
     event_type: str = field(validator=_name)
     scope_id: str = field(default=DEFAULT_SCOPE, validator=_name)
-    data: bytes = field(default=b"", repr=_shown)
+    data: bytes = field(default=b"", repr=shown)
     subject: str | None = None
     event_id: str = field(factory=lambda: str(uuid4()), validator=_name)
     occurred_at: datetime | None = None
@@ -48,5 +44,4 @@ class Event:
             raise ScheduleError("data", f"must be bytes, not {type(self.data).__name__}")
         if self.occurred_at is not None:
             object.__setattr__(self, "occurred_at", as_utc("occurred_at", self.occurred_at))
-        if not isinstance(self.depth, int) or self.depth < 0:
-            raise ScheduleError("depth", "must be a whole number of at least 0")
+        check_whole("depth", self.depth, 0)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from rota.backend.port import Backend
-from rota.backend.types import Claim, Claimed, ClaimRequest, LeaseRef, Settlement
+from rota.backend.types import Claim, Claimed, ClaimRequest, JobKey, LeaseRef, Settlement
 from rota.calls import STORE_ERRORS
+from rota.endings import Endings
 from rota.held import Held
-from rota.lifecycle import Lost, Outcome, decide
+from rota.lifecycle import Lost, Outcome, Refused, decide
 from rota.registry import HandlerRegistry
 
 log = logging.getLogger("rota")
@@ -123,7 +124,9 @@ class Exchange:
         self._hands = backend.hands
         self._free = [_Hand(number) for number in range(backend.hands)]  # the others claim just now
         self._is_filled = False  # the last claim brought all it could, of other jobs too: more may wait
+        self.endings = Endings(backend)
         self._stale: list[Claim] = []
+        self.left_to_leases: set[tuple[JobKey, int]] = set()  # ended, but no settlement of them could be stored
         self._store_ahead = timedelta(0)  # the store's clock against ours
 
     @property
@@ -168,15 +171,65 @@ class Exchange:
             return False, False
         try:
             claimed = await self._send(batch, held, hand)
-        except BaseException:
-            self._finished, self._finished_held = batch + self._finished, held + self._finished_held
-            raise
+        except BaseException as error:
+            self._keep_finished(batch, held)
+            if not batch or not _is_no_fault_of_the_store(error):
+                raise
+            await self._settle_apart()
+            return True, claims  # the claim is asked for again
         if claimed is None:
             return True, claims  # other exchanges are claiming: look again after them
         if self._stale:
             await self._hand_back_stale()
         rescued = bool(claimed.expired) and await self.settle_lost(others(claimed.expired))
         return bool(batch or claimed.claims or rescued), rescued
+
+    def _keep_finished(self, batch: list[Settlement], held: list[Held]) -> None:
+        self._finished, self._finished_held = batch + self._finished, held + self._finished_held
+
+    async def _settle_apart(self) -> None:
+        """One settlement that cannot be stored must not hold up the others (RETRY-6)."""
+        batch, several = self._finished, self._finished_held
+        self._finished, self._finished_held = [], []
+        self.begun += 1
+        self.in_flight += 1
+        try:
+            while several:
+                await self._settle_alone(batch[0], several[0])
+                batch, several = batch[1:], several[1:]
+        finally:
+            self.in_flight -= 1
+            self._keep_finished(batch, several)
+
+    async def _settle_alone(self, settlement: Settlement, held: Held) -> None:
+        """What cannot be stored is a failure for good; if even that cannot be stored, the run is left to its lease."""
+        try:
+            await self._settle([settlement], [held])
+        except Exception as error:
+            if not _is_no_fault_of_the_store(error):
+                raise
+            await self._settle_as_unstorable(held, type(error).__name__)
+
+    async def _settle_as_unstorable(self, held: Held, kind: str) -> None:
+        log.warning("%s: its outcome cannot be stored (%s)", held.label(), kind)
+        refused = Refused("outcome cannot be stored", f"its outcome cannot be stored ({kind})")
+        try:
+            await self._settle([self.settlement(held, refused)], [held])
+        except Exception as error:
+            if not _is_no_fault_of_the_store(error):
+                raise
+            self._leave_to_lease(held.claim.key, held.claim.token, type(error).__name__)
+            self.on_settled([held])
+
+    def _leave_to_lease(self, key: JobKey, token: int, kind: str) -> None:
+        if (key, token) not in self.left_to_leases:
+            log.error("no end of a run of %r can be stored (%s); it is left to its lease", key.job_id, kind)
+            self.left_to_leases.add((key, token))
+
+    async def _settle(self, batch: list[Settlement], held: list[Held]) -> None:
+        settled, _ = await self._backend.settle(batch, keep=self._keep)
+        self._settled(batch, held, settled)
+        await self.endings.tell(batch)
 
     def _next_batch(self) -> tuple[list[Settlement], list[Held]]:
         """A share of what is finished; the rest is for the next hand."""
@@ -202,6 +255,8 @@ class Exchange:
             if batch:
                 settled, claimed = await self._backend.settle(batch, request, keep=self._keep)
                 self._settled(batch, held, settled)
+                if self.endings.are_awaited:
+                    await self.endings.tell(batch)
             else:
                 assert request is not None
                 claimed = await self._backend.claim(request)
@@ -271,14 +326,36 @@ class Exchange:
         if not lost:
             return False
         now = self.store_now()
-        await self._backend.settle([decide(claim, Lost(), now, self.node_id) for claim in lost], keep=self._keep)
+        settlements = [decide(claim, Lost(), now, self.node_id) for claim in lost]
+        try:
+            await self._backend.settle(settlements, keep=self._keep)
+        except Exception as error:
+            if not _is_no_fault_of_the_store(error):
+                raise
+            await self._settle_lost_apart(settlements)
         self.on_settled(())
+        await self.endings.tell(settlements)
         return True
+
+    async def _settle_lost_apart(self, settlements: Sequence[Settlement]) -> None:
+        """As `_settle_apart`: one that cannot be stored waits for a node that can."""
+        for settlement in settlements:
+            try:
+                await self._backend.settle([settlement], keep=self._keep)
+            except Exception as error:
+                if not _is_no_fault_of_the_store(error):
+                    raise
+                self._leave_to_lease(settlement.key, settlement.token, type(error).__name__)
 
     async def expired(self) -> Sequence[Claim]:
         """Leases that have ended, without claiming anything."""
         request = ClaimRequest(self.node_id, self._handlers.names(), 0, self._lease)
         return (await self._backend.claim(request)).expired
+
+
+def _is_no_fault_of_the_store(error: BaseException) -> bool:
+    """The store answers, but does not take what it was given: the same again would fail again."""
+    return isinstance(error, Exception) and not isinstance(error, STORE_ERRORS)
 
 
 def _are_others(claimed: Claimed, settled: Sequence[Settlement]) -> bool:

@@ -148,11 +148,12 @@ def _judge(held: Held, error: BaseException) -> Outcome | HandBack:
     if isinstance(error, UndecodablePayload):
         return Refused("undecodable payload", str(error))
     if isinstance(error, asyncio.CancelledError) and held.is_asked_to_stop:
-        return _stopped(held)
+        return stopped(held)
     return Failed(error_text(error))
 
 
-def _stopped(held: Held) -> Outcome | HandBack:
+def stopped(held: Held) -> Outcome | HandBack:
+    """It ended because it was asked to: by somebody who cancelled the run, or by its node."""
     return Stopped(held.stop_reason) if held.stop_reason is not None else HandBack()
 
 
@@ -161,7 +162,7 @@ def _accept(held: Held, result: Any) -> Outcome | HandBack:
     if held.is_timed_out:
         return TimedOut()
     if result is None:
-        return _stopped(held) if held.saw_stop else SUCCEEDED
+        return stopped(held) if held.saw_stop else SUCCEEDED
     if issubclass(type(result), Succeeded | Failed | Retry):  # isinstance would ask proxies, and those may raise
         said: JobResult = result
         return said

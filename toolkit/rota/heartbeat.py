@@ -79,8 +79,9 @@ class Heartbeat:
 
     async def _give_back_strays(self, renewal: Renewal) -> None:
         """Leases this node holds without knowing: the answer to a claim was lost. Twice seen, they are handed back."""
-        seen = {(ref.key, ref.token) for ref in renewal.strays}
-        sure: list[LeaseRef] = [ref for ref in renewal.strays if (ref.key, ref.token) in self._strays]
+        strays = [ref for ref in renewal.strays if (ref.key, ref.token) not in self._node.exchange.left_to_leases]
+        seen = {(ref.key, ref.token) for ref in strays}
+        sure: list[LeaseRef] = [ref for ref in strays if (ref.key, ref.token) in self._strays]
         self._strays = seen
         if sure:
             log.warning("handing back %d runs whose claim was never answered", len(sure))

@@ -81,4 +81,7 @@ async def _flush(node: Node) -> None:
             return
         except STORE_ERRORS:
             await asyncio.sleep(0.05)
+        except Exception:
+            log.exception("leaving goes on without settling")
+            break
     log.warning("some outcomes could not be stored; their runs wait for their leases to end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -10,12 +11,15 @@ from datetime import timedelta
 from rota.backend.port import Backend
 from rota.backend.types import LockGrant
 from rota.calls import STORE_ERRORS
-from rota.clock import at_work, current_activity, watch
+from rota.clock import VirtualClock, at_work, current_activity, watch
 from rota.errors import LeaseLost, LockTaken
 from rota.ids import new_node_id
 from rota.names import check_duration, check_name
 
+log = logging.getLogger("rota")
+
 _POLL = timedelta(milliseconds=250)
+_SAFETY = 0.1  # of a lock's time: a block whose lock cannot be renewed is cancelled this much before it ends
 
 Call = Callable[..., Awaitable[LockGrant | None]]
 
@@ -32,10 +36,10 @@ async def hold_lock(
     holder = new_node_id()  # a lock belongs to its block: two blocks of one node exclude each other too
     # A virtual clock waits for a handler anyway; of others it must know that they wait for the store, not for time.
     with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
-        grant = await _acquire(backend, call, name, holder, ttl, wait)
+        grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
     block = asyncio.current_task()
     assert block is not None
-    renewal = _Renewal(backend, grant, holder, ttl, block)
+    renewal = _Renewal(backend, grant, holder, ttl, block, asked + ttl.total_seconds())
     renewing = asyncio.create_task(renewal.run(), name=f"rota lock {name}")
     try:
         yield grant
@@ -54,13 +58,15 @@ async def hold_lock(
 
 async def _acquire(
     backend: Backend, call: Call, name: str, holder: str, ttl: timedelta, wait: timedelta | None
-) -> LockGrant:
+) -> tuple[LockGrant, float]:
+    """The lock, and when it was asked for: it lasts at least its time from then on."""
     clock = backend.clock
     until = None if wait is None else clock.monotonic() + wait.total_seconds()
     while True:
+        asked = clock.monotonic()
         grant = await call(backend.lock, name, holder, ttl)
         if grant is not None:
-            return grant
+            return grant, asked
         if until is not None and clock.monotonic() >= until:
             raise LockTaken(name)
         left = _POLL if until is None else min(_POLL, timedelta(seconds=until - clock.monotonic()))
@@ -71,9 +77,17 @@ class _Renewal:
     """Renews a lock from outside its block, and cancels the block when the lock is lost."""
 
     def __init__(
-        self, backend: Backend, grant: LockGrant, holder: str, ttl: timedelta, block: asyncio.Task[object]
+        self,
+        backend: Backend,
+        grant: LockGrant,
+        holder: str,
+        ttl: timedelta,
+        block: asyncio.Task[object],
+        valid_until: float,
     ) -> None:
         self._backend = backend
+        self._clock = backend.clock
+        self._valid_until = valid_until
         self._grant = grant
         self._holder = holder
         self._ttl = ttl
@@ -91,20 +105,32 @@ class _Renewal:
             activity.end()
 
     async def _renew(self) -> None:
-        clock = self._backend.clock
-        valid_until = clock.monotonic() + self._ttl.total_seconds()
-        while True:
-            await clock.sleep(self._ttl / 3)
-            sent = clock.monotonic()
+        while not self.is_lost:
+            await self._clock.sleep(self._ttl / 3)
+            sent = self._clock.monotonic()
             try:
-                grant = await self._backend.lock(self._grant.name, self._holder, self._ttl)
-            except STORE_ERRORS:
-                # By now, not by when it was sent: the call may have hung for longer than the lock lasts.
-                if clock.monotonic() + self._ttl.total_seconds() / 3 < valid_until:
+                grant = await self._ask()
+            except Exception as error:
+                # By now, not by when it was sent: the call may have taken longer than the lock lasts.
+                if self._clock.monotonic() + self._ttl.total_seconds() / 3 < self._valid_until:
                     continue
+                log.warning("lock %r could not be renewed in time (%s)", self._grant.name, type(error).__name__)
                 grant = None
             if grant is None or grant.token != self._grant.token:
                 self.is_lost = True
                 self._block.cancel()
-                return
-            valid_until = sent + self._ttl.total_seconds()
+            self._valid_until = sent + self._ttl.total_seconds()
+
+    async def _ask(self) -> LockGrant | None:
+        """A store that keeps the call waiting must not keep the block from being told by the end of the lock."""
+        asking = self._backend.lock(self._grant.name, self._holder, self._ttl)
+        if isinstance(self._clock, VirtualClock):
+            return await asking
+        left = self._valid_until - self._ttl.total_seconds() * _SAFETY - self._clock.monotonic()
+        call = asyncio.ensure_future(asking)
+        try:
+            if not (await asyncio.wait({call}, timeout=max(left, 0.0)))[0]:
+                raise TimeoutError
+            return await call
+        finally:
+            call.cancel()  # not waited for: the store may be slow to let go, too

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from time import monotonic
 from typing import NamedTuple
 
 from tenacity import wait_random_exponential
@@ -19,6 +20,7 @@ from rota.waits import seconds_after
 log = logging.getLogger("rota")
 
 _AT_ONCE = 2
+_LATE = 1.0  # seconds: shorter than this everybody is late now and then
 _REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
 
 
@@ -46,6 +48,9 @@ class Loop:
         self.phase = phase
         self.wakes_at: timedelta | None = None
         self.failures = 0  # in a row
+        self._turn_began: float | None = None  # in real time, like all that health looks at
+        self._wakes_by: float | None = None  # while it rests
+        self._late = (0.0, 0.0)  # by how many seconds it woke too late, and when
         self._turn = turn
         self._virtual = clock if isinstance(clock, VirtualClock) else None
         self._poll = poll
@@ -83,6 +88,20 @@ class Loop:
         """Whether it goes on taking turns."""
         return self._runner is not None and not self._runner.done()
 
+    @property
+    def in_turn_for(self) -> float:
+        """Seconds since its turn began; 0 while it rests."""
+        return 0.0 if self._turn_began is None else monotonic() - self._turn_began
+
+    @property
+    def late(self) -> tuple[float, float]:
+        """By how many seconds it came too late out of a rest, and when: the event loop was held by something else. The
+        latest time, or right now, if it should be awake."""
+        now = monotonic()
+        if self._wakes_by is not None and now - self._wakes_by > _LATE:
+            return now - self._wakes_by, now
+        return self._late
+
     def poke(self) -> None:
         """Take a turn now."""
         self._activity.begin()
@@ -103,7 +122,11 @@ class Loop:
         while True:
             self._wake.clear()
             is_last = self._is_finishing
-            turn = await self._take_turn()
+            self._turn_began = monotonic()
+            try:
+                turn = await self._take_turn()
+            finally:
+                self._turn_began = None
             if turn.progressed:
                 self._activity.progressed()
             elif is_last:
@@ -157,10 +180,13 @@ class Loop:
             await asyncio.sleep(0)
             return
         handle = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        self._wakes_by = monotonic() + seconds
         try:
             await self._wake.wait()
         finally:
             handle.cancel()
+            self._late = self.late
+            self._wakes_by = None
 
     async def _rest_virtually(self, clock: VirtualClock, rest: timedelta | None) -> None:
         if rest is not None and rest <= timedelta(0):

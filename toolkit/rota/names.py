@@ -12,6 +12,7 @@ PLATFORM_SCOPE = "_platform"
 LIFECYCLE_MODULE = "_platform.jobs"
 MAX_NAME = 200
 MAX_PAYLOAD = 256 * 1024
+MAX_WHOLE = 10**9  # of whatever is counted: 32 bits hold two of them
 MAX_DURATION = timedelta(days=36_525)  # a century: instants stay far from the year 9999
 
 # Control characters (Cc), surrogates (Cs) and the two Unicode line breaks.
@@ -38,6 +39,11 @@ def _why_not(value: object) -> str:
     return f"must not contain the character U+{ord(found[0]):04X} (at position {found.start()})"
 
 
+def shown(data: bytes | None) -> str:
+    """How `repr` shows a payload, or the data of an event: never more than its length (ACCESS-2)."""
+    return "None" if data is None else f"<{len(data)} bytes>"
+
+
 def check_payload(value: object, limit: int = MAX_PAYLOAD) -> bytes:
     """Return the payload as immutable bytes, or raise (ID-4)."""
     if not isinstance(value, bytes | bytearray | memoryview):
@@ -58,6 +64,13 @@ def check_duration(field: str, value: object, *, zero: bool = False) -> timedelt
         raise ScheduleError(field, f"must be {'zero or more' if zero else 'more than zero'}, not {value}")
     if value > MAX_DURATION:
         raise ScheduleError(field, "must be at most 100 years")
+    return value
+
+
+def check_whole(field: str, value: object, least: int) -> int:
+    """Return a whole number from `least` to a billion, which every store can keep and add to, or raise."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_WHOLE:
+        raise ScheduleError(field, f"must be a whole number from {least} to {MAX_WHOLE}")
     return value
 
 

@@ -22,7 +22,7 @@ from rota.calls import STORE_ERRORS, Calls
 from rota.clock import current_activity
 from rota.errors import LeaseLost
 from rota.exchange import Exchange, Room
-from rota.executor import SUCCEEDED, Executor, HandBack, missing_handler
+from rota.executor import SUCCEEDED, Executor, HandBack, missing_handler, stopped
 from rota.held import Held, Slot
 from rota.lifecycle import Outcome, Stopped, TimedOut, succeeded
 from rota.loops import Loop, Turn
@@ -214,8 +214,10 @@ class Node:
     async def _run(self, held: Held, slot: Slot) -> None:
         claim = held.claim
         slot.held, held.slot = held, slot
-        if claim.handler_is_missing:
-            outcome: Outcome | HandBack = missing_handler(claim)
+        if held.is_asked_to_stop:  # between its claim and now: its body never begins (CANCEL-1)
+            outcome: Outcome | HandBack = stopped(held)
+        elif claim.handler_is_missing:
+            outcome = missing_handler(claim)
         else:
             if claim.definition.timeout is not None:
                 held.deadline = self.clock.monotonic() + claim.definition.timeout.total_seconds()
@@ -282,6 +284,8 @@ class Node:
             held.slot.is_replaced = True
             held.slot.activity.end()
             self._slots.discard(held.slot)
+        elif held in self._ready:
+            self._ready.remove(held)
         if held.is_lost or (held.stop_reason is None and not held.is_timed_out):
             self.held.pop(held, None)  # leaving: it stays with its lease
             return

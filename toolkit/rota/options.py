@@ -8,7 +8,7 @@ from datetime import timedelta
 from attrs import field, frozen
 
 from rota.errors import ScheduleError
-from rota.names import check_duration, check_name
+from rota.names import check_duration, check_name, check_whole
 from rota.run import Retention
 
 
@@ -35,10 +35,10 @@ class Options:
             check_duration("drain_timeout", self.drain_timeout, zero=True)
         if self.queues is not None:
             _check_queues(self.queues)
-        _check_whole("concurrency", self.concurrency, 0)
-        _check_whole("lane_limit", self.lane_limit, 1)
-        _check_whole("max_depth", self.max_depth, 1)
-        _check_whole("dead_letter_alarm", self.dead_letter_alarm, 1)
+        check_whole("concurrency", self.concurrency, 0)
+        check_whole("lane_limit", self.lane_limit, 1)
+        check_whole("max_depth", self.max_depth, 1)
+        check_whole("dead_letter_alarm", self.dead_letter_alarm, 1)
 
 
 def _check_queues(queues: Mapping[str, int]) -> None:
@@ -46,9 +46,4 @@ def _check_queues(queues: Mapping[str, int]) -> None:
         raise ScheduleError("queues", "must name at least one queue; leave it out to serve all of them")
     for queue, slots in queues.items():
         check_name("queues", queue)
-        _check_whole(f"queues[{queue!r}]", slots, 1)
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ScheduleError(name, f"must be a whole number of at least {least}")
+        check_whole(f"queues[{queue!r}]", slots, 1)

@@ -9,10 +9,14 @@ from attrs import field, frozen
 from rota.errors import ScheduleError
 from rota.names import check_duration
 
+_MOST_RECORDS = 2**63 - 1  # what every store can keep
+
 
 def _check_records(_: object, __: object, value: int | None) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise ScheduleError("records_processed", "must be None or a whole number of at least 0")
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_RECORDS:
+        raise ScheduleError("records_processed", "must be None or a whole number from 0 to 2**63 - 1")
 
 
 def _check_after(_: object, __: object, value: timedelta | None) -> None:

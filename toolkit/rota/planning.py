@@ -9,6 +9,7 @@ from rota.backend.types import DueJob, Firing
 from rota.capability import Precision
 from rota.cron import Cron, Misfire, Overlap
 from rota.definition import JobDefinition
+from rota.errors import ScheduleError
 from rota.run import Decision, DecisionKind
 
 _MINUTE = timedelta(minutes=1)
@@ -49,7 +50,10 @@ def settle_owed(
     """All owed occurrences as one decision of `kind`, and the mark after it (REG-3, PAUSE-1)."""
     if first is None or first > now or not isinstance(definition.trigger, Cron):
         return (), None
-    last, count, _ = owed(definition.trigger, first, now)
+    try:
+        last, count, _ = owed(definition.trigger, first, now)
+    except ScheduleError:  # in a time zone that only other machines know: one is sure, and the job must not stay for it
+        last, count = first, 1
     return (Decision(kind, first, last, count, None, detail),), last
 
 

@@ -9,8 +9,7 @@ from uuid import UUID
 from attrs import frozen
 
 from rota.definition import JobDefinition
-from rota.errors import ScheduleError
-from rota.names import check_duration
+from rota.names import check_duration, check_whole
 
 
 class RunState(Enum):
@@ -115,8 +114,7 @@ class Retention:
     dead_letters: timedelta | None = None
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.runs, int) or isinstance(self.runs, bool) or self.runs < 1:
-            raise ScheduleError("retention.runs", "must be a whole number of at least 1")
+        check_whole("retention.runs", self.runs, 1)
         check_duration("retention.age", self.age)
         if self.dead_letters is not None:
             check_duration("retention.dead_letters", self.dead_letters)

@@ -67,6 +67,7 @@ T = TypeVar("T")
 NOTHING = Capability(0)
 _TRIES = 4  # of a call, however short the backend's patience
 _PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
+_KNOWN_KEYS = 10_000  # at most
 _LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless who is told hangs
 
 
@@ -120,6 +121,7 @@ class Scheduler:
         self._is_entered = False
         self._hurry = asyncio.Event()
         self._signals: list[signal.Signals] = []
+        self._known_keys: set[JobKey] = set()
 
     @classmethod
     def open(cls, url: str, handlers: HandlerRegistry, **options: Any) -> Scheduler:
@@ -309,6 +311,8 @@ class Scheduler:
     ) -> list[JobDefinition]:
         """A page in code-point order of the job id; `after` is exclusive (HIST-1)."""
         self._open()
+        if after is not None:
+            check_name("after", after)
         query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
         jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
         return [job.definition for job in jobs]
@@ -385,7 +389,7 @@ class Scheduler:
         if idempotency_key is not None and not isinstance(idempotency_key, IdempotencyKey):
             raise ScheduleError("idempotency_key", "must be an IdempotencyKey")
         new = Enqueue(
-            JobKey(scope_id, job_id),
+            self._checked(JobKey(scope_id, job_id)),
             new_run_id(),
             Cause.MANUAL,
             self._options.lane_limit,
@@ -402,6 +406,19 @@ class Scheduler:
         (answer,) = await self._backend.enqueue([new], within=within)
         return self._accepted(new, answer)
 
+    def _checked(self, key: JobKey) -> JobKey:
+        """A key of names (ID-1). Most triggers are of jobs triggered before, and looking those up costs least."""
+        try:
+            if key in self._known_keys:
+                return key
+        except TypeError:  # not even hashable, so not a name
+            pass
+        _key(key.scope_id, key.job_id)
+        if len(self._known_keys) >= _KNOWN_KEYS:
+            self._known_keys.clear()
+        self._known_keys.add(key)
+        return key
+
     async def _enqueue(self, new: Enqueue) -> UUID:
         (answer,) = await self._call(self._backend.enqueue, [new])
         if type(answer) is UUID:
@@ -413,7 +430,6 @@ class Scheduler:
         if isinstance(answer, UUID):
             return answer
         if answer is Refusal.NO_SUCH_JOB:
-            _key(scope_id, job_id)  # a name that cannot be one is told apart from an unknown one
             raise JobNotFound(job_id, scope_id)
         if answer is Refusal.LANE_FULL:
             raise LaneFull(job_id, scope_id, self._options.lane_limit)
@@ -438,7 +454,8 @@ class Scheduler:
     async def get_run(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> JobRun | None:
         """One run of this scope."""
         self._open()
-        runs: list[JobRun] = await self._call(self._backend.runs, RunQuery(scope_id, run_id=_uuid(run_id)))
+        query = RunQuery(check_name("scope_id", scope_id), run_id=_uuid(run_id))
+        runs: list[JobRun] = await self._call(self._backend.runs, query)
         return runs[0] if runs else None
 
     async def get_run_history(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 50) -> list[JobRun]:
@@ -450,28 +467,46 @@ class Scheduler:
         return runs
 
     async def wait(self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
-        """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then."""
-        clock = self._backend.clock
-        until = (
-            None
-            if timeout is None
-            else clock.monotonic() + check_duration("timeout", timeout, zero=True).total_seconds()
-        )
-        pause = 0.001
-        while True:
-            run = await self.get_run(run_id, scope_id=scope_id)
+        """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then.
+
+        `RunNotFound` may also mean that it ended on another node, and that retention forgot it before this one looked.
+        """
+        until = None if timeout is None else check_duration("timeout", timeout, zero=True).total_seconds()
+        if until is not None:
+            until += self._backend.clock.monotonic()
+        endings = self._open().node.exchange.endings
+        with endings.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
+            return await self._until_ended(run_id, scope_id, until, ending, endings.glance)
+
+    async def _until_ended(
+        self,
+        run_id: UUID,
+        scope_id: str,
+        until: float | None,
+        ending: asyncio.Future[JobRun],
+        glance: asyncio.Semaphore,
+    ) -> JobRun:
+        pause, was_there = 0.001, False
+        while not ending.done():
+            async with glance:
+                run = await self.get_run(run_id, scope_id=scope_id)
             if run is None:
-                raise RunNotFound(run_id, scope_id)
+                break
+            was_there = True
             if run.state.is_final:
                 return run
-            if until is not None and clock.monotonic() >= until:
+            if until is not None and self._backend.clock.monotonic() >= until:
                 raise TimeoutError(f"run {run_id} is still {run.state.value}")
-            await asyncio.sleep(pause)
+            await asyncio.wait({ending}, timeout=pause)
             pause = min(pause * 2, 0.1)
+        if ending.done():  # retention may have forgotten it since
+            return ending.result()
+        raise RunNotFound(run_id, scope_id, was_there)
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
         parts = self._open()
+        check_name("scope_id", scope_id)
         cancelled: bool = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
         if cancelled and any(held.claim.run_id == run_id for held in parts.node.held):
             parts.heartbeat.renew_soon()
@@ -482,6 +517,8 @@ class Scheduler:
     ) -> list[JobRun]:
         """A page of the scope's dead letters, oldest first; `after` is exclusive."""
         self._open()
+        if after is not None:
+            _uuid(after, "after")
         query = RunQuery(check_name("scope_id", scope_id), dead_letters=True, limit=check_limit(limit), after=after)
         runs: list[JobRun] = await self._call(self._backend.runs, query)
         return runs
@@ -499,6 +536,7 @@ class Scheduler:
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""
         self._open()
+        check_name("scope_id", scope_id)
         discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
         return discarded
 
@@ -518,7 +556,13 @@ class Scheduler:
     async def health(self) -> HealthReport:
         """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
         parts = self._open()
-        return await check_up(self._backend, parts.node, parts.loops, dead_letter_alarm=self._options.dead_letter_alarm)
+        return await check_up(
+            self._backend,
+            parts.node,
+            parts.loops,
+            parts.ticker.unplanned,
+            dead_letter_alarm=self._options.dead_letter_alarm,
+        )
 
     @property
     def admin(self) -> Admin:
@@ -561,7 +605,7 @@ def _key(scope_id: str, job_id: str) -> JobKey:
     return JobKey(check_name("scope_id", scope_id), check_name("job_id", job_id))
 
 
-def _uuid(value: object) -> UUID:
+def _uuid(value: object, field: str = "run_id") -> UUID:
     if not isinstance(value, UUID):
-        raise ScheduleError("run_id", f"must be a UUID, not {type(value).__name__}")
+        raise ScheduleError(field, f"must be a UUID, not {type(value).__name__}")
     return value

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import logging
+from datetime import datetime, timedelta
 
 from rota.backend.port import Backend
-from rota.backend.types import FireResult, Firing
+from rota.backend.types import DueJob, FireResult, Firing, JobKey
 from rota.clock import Phase
+from rota.errors import ScheduleError
 from rota.ids import new_run_id
 from rota.loops import Loop, Turn
 from rota.node import Node
 from rota.planning import plan_firing
+
+log = logging.getLogger("rota")
 
 _PAGE = 500
 
@@ -21,15 +25,33 @@ class Ticker:
     def __init__(self, backend: Backend, node: Node) -> None:
         self._backend = backend
         self._node = node
+        self.unplanned: dict[JobKey, str] = {}  # due, but this node cannot tell what follows
+        self._told: set[tuple[JobKey, int]] = set()
         self.loop = Loop("ticker", self._turn, backend.clock, phase=Phase.TICK)
 
     async def _turn(self) -> Turn:
-        due = await self._backend.due(_PAGE)
-        if not due.jobs:
+        due = await self._backend.due(_PAGE + len(self.unplanned))  # those stay in front, and must not fill the page
+        firings = self._plan(due.jobs, due.now)
+        if not firings:
             return Turn(False, None if due.next_at is None else due.next_at - due.now)
-        firings = [plan_firing(job, due.now, new_run_id()) for job in due.jobs]
         # Decided, here or by another node: these jobs have new due times, of which `next_at` knows nothing.
         return Turn(True, timedelta(0) if await self._decide(firings) else None)
+
+    def _plan(self, jobs: list[DueJob], now: datetime) -> list[Firing]:
+        """Each job on its own: one that cannot be planned here is left to nodes that can (RETRY-6)."""
+        firings, self.unplanned = [], {}
+        for job in jobs:
+            try:
+                firings.append(plan_firing(job, now, new_run_id()))
+            except ScheduleError as error:  # a time zone that only other machines know
+                self.unplanned[job.key] = str(error)
+                self._tell(job, error)
+        return firings
+
+    def _tell(self, job: DueJob, error: ScheduleError) -> None:
+        if (job.key, job.revision) not in self._told:
+            self._told.add((job.key, job.revision))
+            log.error("job %r is due, but cannot be planned on this node: %s", job.key.job_id, error)
 
     async def _decide(self, firings: list[Firing]) -> bool:
         results = await self._backend.fire(firings)

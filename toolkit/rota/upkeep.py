@@ -16,6 +16,7 @@ from rota.run import Retention
 
 _PAGE = 500
 _BOOKMARK = "events"
+_BATCH = 1000
 _PRUNE_EVERY = timedelta(hours=1)
 
 
@@ -84,16 +85,18 @@ class Housekeeping:
     async def _turn(self) -> Turn:
         now = self._clock.monotonic()
         if self._done_at is None or now - self._done_at >= _PRUNE_EVERY.total_seconds():
-            await self.prune()
+            if await self._prune_some() >= _BATCH:
+                return Turn(True, timedelta(0))  # more is left: one batch a turn, a long one would look stuck
             self._done_at = now
         return Turn(False, _PRUNE_EVERY - timedelta(seconds=now - (self._done_at or now)))
 
     async def prune(self) -> int:
         """Forget what retention says; how many entries it was."""
-        request = Prune(self._retention.runs, self._retention.age, self._retention.dead_letters)
-        total = 0
-        while pruned := await self._backend.prune(request):
-            total += pruned
-            if pruned < request.limit:
-                break
+        total = pruned = await self._prune_some()
+        while pruned >= _BATCH:
+            total += (pruned := await self._prune_some())
         return total
+
+    async def _prune_some(self) -> int:
+        retention = self._retention
+        return await self._backend.prune(Prune(retention.runs, retention.age, retention.dead_letters, _BATCH))

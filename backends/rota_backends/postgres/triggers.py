@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 from rota.backend import Enqueue, Refusal
+from rota.errors import OutcomeUnknown, StoreUnavailable
 
 Answers = list[UUID | Refusal]
 _MOST = 500
@@ -43,13 +44,25 @@ class Triggers:
             together = [each for batch, _ in group for each in batch]
             try:
                 answers = await self._store(together)
-            except Exception as error:
+            except (StoreUnavailable, OutcomeUnknown) as error:
                 for _, future in group:
                     _refuse(future, error)
+            except Exception:
+                await self._store_apart(group)
             else:
                 _hand_out(group, answers)
         self._is_busy = False
         self._rest = None
+
+    async def _store_apart(self, group: Sequence[tuple[Sequence[Enqueue], asyncio.Future[Answers]]]) -> None:
+        """Something in the group cannot be stored: each caller gets the answer to its own, no word of others'."""
+        for batch, future in group:
+            try:
+                answers = await self._store(batch)
+            except Exception as error:
+                _refuse(future, error)
+            else:
+                _hand_out([(batch, future)], answers)
 
     def _next_group(self) -> list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]]:
         group: list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]] = []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
+from rota.api import JobScheduler
 from rota.definition import IdempotencyKey, ScheduleOutcome
 from rota.errors import ScheduleError
 from rota.run import Cause
@@ -25,6 +29,29 @@ ODD_NAMES = (
 )  # fmt: skip
 
 REFUSED = ("", "x" * 201, "a\x00b", "a\nb", "\x7f", "\x85", "\ud800", "a\u2028b", "a\u2029b")
+
+
+def _operations(node: JobScheduler, name: Any) -> list[tuple[str, Callable[[], Awaitable[object]]]]:
+    """Every operation that takes a name, with the field in which it is given this one."""
+    run_id = uuid4()
+    return [
+        ("job_id", lambda: node.unschedule(name)),
+        ("scope_id", lambda: node.unschedule("job", scope_id=name)),
+        ("job_id", lambda: node.trigger_once(name)),
+        ("scope_id", lambda: node.trigger_once("job", scope_id=name)),
+        ("job_id", lambda: node.get_schedule(name)),
+        ("scope_id", lambda: node.list_schedules(name)),
+        ("after", lambda: node.list_schedules(after=name)),
+        ("job_id", lambda: node.get_run_history(name)),
+        ("scope_id", lambda: node.get_run(run_id, scope_id=name)),
+        ("job_id", lambda: node.status(name)),
+        ("job_id", lambda: node.pause(name, reason="test")),
+        ("job_id", lambda: node.resume(name)),
+        ("scope_id", lambda: node.cancel(run_id, scope_id=name)),
+        ("scope_id", lambda: node.dead_letters(name)),
+        ("scope_id", lambda: node.replay(run_id, scope_id=name)),
+        ("scope_id", lambda: node.discard(run_id, scope_id=name)),
+    ]
 
 
 class NameClauses:
@@ -162,6 +189,24 @@ class NameClauses:
                     assert caught.value.field == field
             await scene.settle()
             assert await node.get_run_history("job") == []
+
+    @clause("ID-1", "no operation takes what cannot be a name: the field is named, and no other call suffers")
+    async def test_no_operation_takes_what_is_not_a_name(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual())
+            odd: list[Any] = [*REFUSED, 7, None, ["job"]]
+            for name in odd:
+                for field, call in _operations(node, name):
+                    if (field, name) == ("after", None):
+                        continue
+                    with pytest.raises(ScheduleError) as caught:
+                        await call()
+                    assert caught.value.field == field
+            together = await asyncio.gather(
+                *(node.trigger_once(each) for name in odd for each in ("job", name)), return_exceptions=True
+            )
+            assert all(isinstance(answer, ScheduleError) for answer in together[1::2])
+            assert len({answer for answer in together[::2] if isinstance(answer, UUID)}) == len(odd)
 
     @clause("ID-1", "an empty scope is refused, never taken for every scope")
     async def test_an_empty_scope_is_not_every_scope(self, scene: Scene) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 from rota import codec
 from rota.access import AccessContext
-from rota.backend import Claim
+from rota.backend import Claim, JobKey
 from rota.context import JobContext
 from rota.names import check_name, check_payload
 from rota.run import Cause
+from rota.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
 from tests.contracts.faults.base import Fault, everywhere, of, on, replaced
@@ -128,6 +129,10 @@ def _anything(field: str, value: object, *limit: object) -> Any:
     return value
 
 
+def _unchecked(scheduler: Scheduler, key: JobKey) -> JobKey:
+    return key
+
+
 def _any_payload(value: Any, *limit: object) -> Any:
     return value
 
@@ -174,8 +179,15 @@ FAULTS = [
             "test_a_refused_name_stores_nothing",
             "test_a_refused_key_or_event_name_starts_nothing",
             "test_an_empty_scope_is_not_every_scope",
+            "test_no_operation_takes_what_is_not_a_name",
         ),
         patch=everywhere(check_name, _anything),
+    ),
+    Fault(
+        "a trigger's name is not looked at",
+        "ID-1",
+        of("ID-1", "test_no_operation_takes_what_is_not_a_name"),
+        patch=replaced(Scheduler, "_checked", _unchecked),
     ),
     Fault(
         "only triggered runs have an identity",

@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 
 from rota.definition import IdempotencyKey, JobDefinition
 from rota.event import Event
+from rota.names import shown
 from rota.run import AttemptOutcome, Cause, Decision, RunState
 
 
@@ -198,7 +199,7 @@ class Enqueue:
     run_id: UUID
     cause: Cause
     lane_limit: int
-    payload: bytes | None = None  # None: the job's
+    payload: bytes | None = field(default=None, repr=shown)  # None: the job's
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
@@ -253,7 +254,7 @@ class Claim:
     key: JobKey
     run_id: UUID
     definition: JobDefinition
-    payload: bytes
+    payload: bytes = field(repr=shown)
     cause: Cause
     attempt: int
     token: int

@@ -14,13 +14,16 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from cattrs import Converter
+
 from rota.codec.converter import make_converter
 from rota.codec.problems import Refused, describe, type_name
 from rota.errors import ScheduleError, UndecodablePayload
 
-__all__ = ["decode", "decoder", "encode", "encoder", "from_dict", "to_dict", "type_name"]
+__all__ = ["decode", "decoder", "encode", "encoder", "from_dict", "from_stored", "to_dict", "type_name"]
 
 _converter = make_converter()
+_stored_converter = make_converter(reads_stored=True)
 
 
 def encode(value: object, kind: Any) -> bytes:
@@ -82,9 +85,18 @@ def to_dict(value: Any, kind: Any = None) -> Any:
 
 def from_dict(data: Any, kind: Any) -> Any:
     """The counterpart of `to_dict`; raises a ScheduleError that names the field."""
+    return _from_dict(_converter, data, kind)
+
+
+def from_stored(data: Any, kind: Any) -> Any:
+    """The same for what another machine checked and stored: its time zones need not be known here."""
+    return _from_dict(_stored_converter, data, kind)
+
+
+def _from_dict(converter: Converter, data: Any, kind: Any) -> Any:
     problem = ""
     try:
-        return _converter.structure(data, kind)
+        return converter.structure(data, kind)
     except ScheduleError:
         raise
     except Exception as error:

@@ -26,6 +26,7 @@ from cattrs.strategies import configure_tagged_union
 from rota.codec.problems import Refused, type_name
 from rota.codec.scalars import SCALARS, enum_reader, enum_writer
 from rota.codec.shapes import is_class_with_fields, is_mixed_union, is_union, union_hook
+from rota.cron import Cron
 from rota.definition import Trigger
 
 Hook = Callable[[Any, Any], Any]
@@ -53,8 +54,11 @@ _SETS = (set, MutableSet, frozenset, Set)
 _KEY = "a key of a JSON object"
 
 
-def make_converter() -> Converter:
-    """Strict: an int for a str is refused, and so are unknown fields and lists for objects."""
+def make_converter(*, reads_stored: bool = False) -> Converter:
+    """Strict: an int for a str is refused, and so are unknown fields and lists for objects.
+
+    What is stored was checked where it was made: this machine need not know its time zones.
+    """
     converter = Converter(forbid_extra_keys=True, structure_fallback_factory=_no_way)
     for kind, (write, read) in SCALARS.items():
         converter.register_structure_hook(kind, read)
@@ -64,8 +68,22 @@ def make_converter() -> Converter:
     _add_records(converter)
     _add_arrays(converter)
     _add_mappings(converter)
+    if reads_stored:
+        _add_stored_crons(converter)
     _add_unions(converter)
     return converter
+
+
+def _add_stored_crons(converter: Converter) -> None:
+    read = converter.get_structure_hook(Cron)
+
+    def structure(value: Any, kind: Any) -> Cron:
+        if value.__class__ is not dict or not isinstance(value.get("tz"), str):
+            return read(value, kind)  # type: ignore[no-any-return]
+        cron: Cron = read({**value, "tz": "UTC"}, kind)
+        return cron.as_stored_in(value["tz"])
+
+    converter.register_structure_hook(Cron, structure)
 
 
 def _no_way(kind: Any) -> Hook:

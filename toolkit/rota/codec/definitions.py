@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import fields
 
-from rota.codec import from_dict
+from rota.codec import from_stored
 from rota.definition import JobDefinition
 
 _BEFORE = '{"job_id":'  # how a definition begins as `to_dict` and compact JSON write it
@@ -21,7 +21,7 @@ _DECODER = json.JSONDecoder()
 def read_definition(text: str) -> JobDefinition:
     """A definition from the JSON text of its `to_dict`."""
     if not text.startswith(_BEFORE + '"'):
-        definition: JobDefinition = from_dict(json.loads(text), JobDefinition)
+        definition: JobDefinition = from_stored(json.loads(text), JobDefinition)
         return definition
     job_id, end = _DECODER.raw_decode(text, len(_BEFORE))
     # Not checked again: what is stored was checked before.
@@ -35,5 +35,5 @@ def read_definition(text: str) -> JobDefinition:
 @lru_cache(maxsize=1000)
 def _rest(text: str) -> tuple[tuple[Callable[[JobDefinition, Any], None], Any], ...]:
     """Everything but the name, and how to set it."""
-    like: JobDefinition = from_dict(json.loads(f'{_BEFORE}"any"{text}'), JobDefinition)
+    like: JobDefinition = from_stored(json.loads(f'{_BEFORE}"any"{text}'), JobDefinition)
     return tuple((set_field, getattr(like, name)) for name, set_field in _SETTERS.items())

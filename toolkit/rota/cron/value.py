@@ -87,6 +87,21 @@ class Cron(_Compiled):
         _check("trigger.expression", expression, str, "a cron expression as text")
         return cls(expression, host_zone(), misfire, grace, overlap)
 
+    def as_stored_in(self, tz: str) -> Cron:
+        """The same in a zone that was known where it was made, but need not be here: other machines have other zone
+        data. It is looked up when it is first needed, and only then a ScheduleError says that there is none."""
+        stored = object.__new__(Cron)
+        for name in ("expression", "misfire", "grace", "overlap", "_plan"):
+            object.__setattr__(stored, name, getattr(self, name))
+        object.__setattr__(stored, "tz", tz)
+        return stored
+
+    def __getattr__(self, name: str) -> Zone:
+        if name != "_zone":  # only of a stored one this is not set
+            raise AttributeError(f"'Cron' object has no attribute {name!r}", name=name, obj=self)
+        object.__setattr__(self, "_zone", zone_named(self.tz))
+        return self._zone
+
     @property
     def has_seconds(self) -> bool:
         """Whether the expression has six fields, and so needs Precision.SECOND (CRON-1)."""
@@ -138,8 +153,12 @@ class Cron(_Compiled):
             reason = f"{self.expression!r} has no occurrence {side} {instant.isoformat()} within the years 1 to 9999"
             raise ScheduleError("instant", reason) from None
 
-    def __reduce__(self) -> tuple[type[Cron], tuple[object, ...]]:
-        return Cron, (self.expression, self.tz, self.misfire, self.grace, self.overlap)
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return _unpickled, (self.expression, self.tz, self.misfire, self.grace, self.overlap)
+
+
+def _unpickled(expression: str, tz: str, misfire: Misfire, grace: timedelta | None, overlap: Overlap) -> Cron:
+    return Cron(expression, "UTC", misfire, grace, overlap).as_stored_in(tz)
 
 
 def _check(field: str, value: object, wanted: type, meant: str) -> None:

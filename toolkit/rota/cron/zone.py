@@ -188,6 +188,7 @@ def zone_named(key: str) -> Zone:
         raise ScheduleError("trigger.tz", f"there is no time zone {key[:80]!r}{_suggestion(key)}") from None
 
 
+@lru_cache(maxsize=256)  # slow, and a stored job may ask every second
 def _suggestion(key: str) -> str:
     by_folded = {name.casefold(): name for name in available_timezones()}
     close = get_close_matches(key.casefold(), by_folded, n=1)

@@ -8,13 +8,15 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from attrs import Factory, define, evolve, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from rota.backend.fact import Fact
 from rota.backend.types import FactKind, JobKey, StoredJob
 from rota.codec import from_dict, to_dict
+from rota.codec.definitions import read_definition
 from rota.definition import JobDefinition
 from rota.event import Event
+from rota.names import shown
 from rota.run import Attempt, Cause, Decision, JobRun, RunState
 
 
@@ -36,8 +38,7 @@ def text_of(definition: JobDefinition) -> str:
 @lru_cache(maxsize=256)
 def definition_of(text: str) -> JobDefinition:
     """Definitions are part of many records, and mostly the same: read each once."""
-    found: JobDefinition = load(text.encode(), JobDefinition)
-    return found
+    return read_definition(text)
 
 
 @lru_cache(maxsize=256)
@@ -67,7 +68,7 @@ class Lane:
     scope_id: str
     job_id: str
     tick: int = 0  # the last number given to a run, a fact, or a place in the line
-    definition: str | None = None
+    definition: str | None = field(default=None, repr=False)  # with its payload
     revision: int = 0
     owner: str | None = None
     paused: str | None = None
@@ -145,10 +146,10 @@ class Run:
     seq: int
     scope_id: str
     job_id: str
-    definition: str
+    definition: str = field(repr=False)  # with the job's payload
     cause: Cause
     queued_at: datetime
-    payload: bytes | None = None  # None: the definition's
+    payload: bytes | None = field(default=None, repr=shown)  # None: the definition's
     state: RunState = RunState.QUEUED
     start_at: datetime | None = None
     started_at: datetime | None = None
@@ -243,7 +244,7 @@ class Told:
     seq: int
     kind: FactKind
     at: datetime
-    definition: str
+    definition: str = field(repr=False)  # with the job's payload
     run_id: UUID | None = None
     attempt: int = 0
     revision: int = 0

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from rota.capability import Capability
+from rota.names import shown
 
 
 class Versioned(NamedTuple):
@@ -16,6 +17,9 @@ class Versioned(NamedTuple):
     key: str
     version: int
     value: bytes
+
+    def __repr__(self) -> str:
+        return f"Versioned({self.key!r}, {self.version}, {shown(self.value)})"  # it holds payloads (ACCESS-2)
 
 
 class Put(NamedTuple):
@@ -27,6 +31,9 @@ class Put(NamedTuple):
     key: str
     expected: int | None
     value: bytes | None
+
+    def __repr__(self) -> str:
+        return f"Put({self.key!r}, {self.expected}, {shown(self.value)})"
 
 
 class CasStore(ABC):

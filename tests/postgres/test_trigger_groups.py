@@ -1,0 +1,47 @@
+"""Triggers that go together: what one caller gave is no trouble of the others, nor shown to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from rota.backend import Enqueue, JobKey, Refusal
+from rota.errors import StoreUnavailable
+from rota.ids import new_run_id
+from rota.run import Cause
+from rota_backends.postgres.triggers import Triggers
+
+
+def _trigger(name: str) -> list[Enqueue]:
+    return [Enqueue(JobKey("default", name), new_run_id(), Cause.MANUAL, 10)]
+
+
+async def _together(error: Exception) -> list[list[UUID | Refusal] | BaseException]:
+    calls: list[int] = []
+
+    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+        calls.append(len(batch))
+        await asyncio.sleep(0)
+        if any(each.key.job_id == "odd" for each in batch):
+            raise error
+        return [each.run_id for each in batch]
+
+    triggers = Triggers(store)
+    answers = await asyncio.gather(
+        *(triggers.put(_trigger(name)) for name in ("first", "even", "odd", "last")), return_exceptions=True
+    )
+    assert calls[:2] == [1, 3], "those that came meanwhile go together"
+    return answers
+
+
+async def test_what_one_caller_gave_fails_that_caller_alone() -> None:
+    first, even, odd, last = await _together(ValueError("odd"))
+    assert isinstance(odd, ValueError)
+    assert all(isinstance(each, list) for each in (first, even, last))
+
+
+async def test_a_store_that_is_away_is_not_asked_once_for_each() -> None:
+    first, *others = await _together(StoreUnavailable("away"))
+    assert isinstance(first, list)
+    assert all(isinstance(each, StoreUnavailable) for each in others)

@@ -1,0 +1,92 @@
+"""Numbers that not every store can keep are refused where they are given, with the field named (REG-5)."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota import (
+    Event,
+    HandlerRegistry,
+    JobContext,
+    JobDefinition,
+    OnEvent,
+    Retention,
+    RunState,
+    ScheduleError,
+    Scheduler,
+    Succeeded,
+    VirtualClock,
+)
+from rota.backend import Backend
+from rota.backend.cas import CasBackend
+from rota_backends.inprocess import InProcessBackend
+from rota_backends.postgres import PostgresBackend
+from rota_backends.sqlite import SqliteBackend
+from tests.cas.memory import MemoryStore, Shelf
+from tests.scheduler.real import registry
+from tests.servers import SCHEMA, fresh_store
+
+MOST = 10**9
+TOO_MUCH = (MOST + 1, sys.maxsize)
+
+
+@pytest.mark.parametrize("number", TOO_MUCH)
+@pytest.mark.parametrize("field", ["concurrency", "lane_limit", "max_depth", "dead_letter_alarm", "queues['slow']"])
+def test_an_option_beyond_a_billion_is_refused(field: str, number: int) -> None:
+    options: dict[str, Any] = {"queues": {"slow": number}} if field.startswith("queues") else {field: number}
+    with pytest.raises(ScheduleError) as caught:
+        Scheduler(InProcessBackend(), HandlerRegistry(), **options)
+    assert caught.value.field == field
+    assert str(MOST) in str(caught.value)
+
+
+@pytest.mark.parametrize("number", TOO_MUCH)
+def test_retention_beyond_a_billion_is_refused(number: int) -> None:
+    with pytest.raises(ScheduleError, match=r"retention\.runs"):
+        Retention(runs=number)
+
+
+@pytest.mark.parametrize("number", [*TOO_MUCH, -1, True])
+def test_a_depth_beyond_a_billion_is_refused(number: int) -> None:
+    with pytest.raises(ScheduleError, match="depth"):
+        Event("m", "t", depth=number)
+
+
+def _backend(kind: str, clock: VirtualClock, folder: Path) -> Backend:
+    if kind == "postgres":
+        return PostgresBackend(fresh_store(), clock=clock, schema=SCHEMA)
+    if kind == "cas":
+        return CasBackend(MemoryStore(Shelf()), clock=clock)
+    return InProcessBackend(clock=clock) if kind == "in-process" else SqliteBackend(folder / "jobs.db", clock=clock)
+
+
+@pytest.mark.parametrize("kind", ["in-process", "sqlite", "cas", "postgres"])
+async def test_every_store_keeps_the_largest_numbers(kind: str, tmp_path: Path) -> None:
+    async def counts(ctx: JobContext) -> Succeeded:
+        return Succeeded(2**63 - 1)
+
+    clock = VirtualClock()
+    scheduler = Scheduler(
+        _backend(kind, clock, tmp_path),
+        registry(counts=counts),
+        retention=Retention(runs=MOST),
+        lane_limit=MOST,
+        max_depth=MOST,
+        dead_letter_alarm=MOST,
+    )
+    async with scheduler:
+        await scheduler.schedule(JobDefinition("job", "counts", OnEvent("m", "t")))
+        for _ in range(2):
+            await scheduler.trigger_once("job")
+        (deep,) = await scheduler.notify(Event("m", "t", depth=MOST))
+        await clock.advance(timedelta(seconds=1))
+        runs = [each for each in await scheduler.get_run_history("job") if each.run_id != deep]
+        assert [(each.state, each.records_processed) for each in runs] == [(RunState.SUCCEEDED, 2**63 - 1)] * 2
+        assert [each.run_id for each in await scheduler.dead_letters()] == [deep]
+        await scheduler.admin.prune()
+        assert len(await scheduler.get_run_history("job")) == 3
