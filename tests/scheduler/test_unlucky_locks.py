@@ -56,3 +56,33 @@ async def _for_ever(order: list[str]) -> None:
         await asyncio.Event().wait()
     finally:
         order.append("the block ends")
+
+
+class _AnswersLate(InProcessBackend):
+    """The first answer comes when the lock has ended already."""
+
+    is_late = True
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        grant = await super().lock(name, node_id, ttl)
+        if self.is_late:
+            self.is_late = False
+            await asyncio.sleep(0.5)
+        return grant
+
+
+async def test_a_lock_that_is_answered_too_late_is_asked_for_again_before_the_block_begins() -> None:
+    backend, inside = _AnswersLate(), list[str]()
+    async with Scheduler(backend, registry()) as scheduler:
+
+        async def block(name: str) -> None:
+            async with scheduler.lock("door", ms(300)):
+                assert inside == []
+                inside.append(name)
+                await asyncio.sleep(0.5)
+                inside.remove(name)
+
+        async with asyncio.timeout(10), asyncio.TaskGroup() as together:
+            together.create_task(block("one"))
+            await asyncio.sleep(0.35)  # longer than the lock lasts, and its answer is not there yet
+            together.create_task(block("another"))

@@ -66,7 +66,9 @@ async def _acquire(
         asked = clock.monotonic()
         grant = await call(backend.lock, name, holder, ttl)
         if grant is not None:
-            return grant, asked
+            if clock.monotonic() - asked < ttl.total_seconds() / 2:
+                return grant, asked
+            continue  # answered late it may have ended, and be another's: it is asked for again before the block begins
         if until is not None and clock.monotonic() >= until:
             raise LockTaken(name)
         left = _POLL if until is None else min(_POLL, timedelta(seconds=until - clock.monotonic()))
