@@ -171,6 +171,11 @@ def _as_it_is(events: tuple[Event, ...]) -> tuple[Event, ...]:
     return events
 
 
+def _only_the_first(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """An event that has a cause keeps it, although another run passes it on."""
+    return tuple(event if event.caused_by is not None else store.stamp(event) for event in events)
+
+
 def _always_caused(events: tuple[Event, ...]) -> tuple[Event, ...]:
     return tuple(evolve(event, caused_by=uuid4(), depth=1) if type(event) is Event else event for event in events)
 
@@ -278,6 +283,12 @@ FAULTS = [
         "EVENT-6",
         of("EVENT-6", "an_event_does_not_forget_its_cause"),
         patch=_stamps(_as_it_is),
+    ),
+    Fault(
+        "an event keeps its first cause",
+        "EVENT-6",
+        of("EVENT-6", "an_event_that_is_passed_on_does_not_keep_its_depth"),
+        patch=_stamps(_only_the_first),
     ),
     Fault(
         "every event has a cause",

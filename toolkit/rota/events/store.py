@@ -26,11 +26,18 @@ class EventStore(Protocol):
 
 
 def stamp(event: Event) -> Event:
-    """The event with the run at work here as its cause, one deeper (EVENT-6); left alone if it has a cause already."""
+    """The event with the run at work here as its cause, one deeper (EVENT-6), whatever it carried before.
+
+    A handler that passes its own event on would otherwise hand on the cause and the depth of that event, and a chain of
+    such handlers would never end.
+    """
     cause = current_run.get()
-    if cause is None or event.caused_by is not None or isinstance(event, Fact):
+    if cause is None or isinstance(event, Fact):
         return event
-    return evolve(event, caused_by=cause.run_id, depth=cause.depth + 1)
+    carried = (cause.run_id, cause.depth + 1)
+    if (event.caused_by, event.depth) == carried:  # one store stacked on another: the upper one did it
+        return event
+    return evolve(event, caused_by=carried[0], depth=carried[1])
 
 
 def stamped(events: tuple[Event, ...]) -> tuple[Event, ...]:
