@@ -27,7 +27,7 @@ from tests.contracts.faults.base import Fault, Patch, all_of, everywhere, on, re
 _write = Decorator.write
 
 
-async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...]) -> bool:
+async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...], job_store: Any) -> bool:
     """Stored is enough for now."""
     return False
 
@@ -35,7 +35,8 @@ async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...]) -> 
 async def waits_for_handlers(self: Decorator, *events: Event) -> int:
     """The writer learns what became of the runs."""
     position = await _write(self, *events)
-    scheduler: Any = getattr(self._attached[0], "__self__", None) if self._attached else None
+    attached = [notify for known in self._job_stores.values() for notify in known.schedulers]
+    scheduler: Any = getattr(attached[0], "__self__", None) if attached else None
     if scheduler is not None and causation.current_run.get() is None:
         for run_id in await scheduler.notify(*events):
             await _success(scheduler, run_id)
@@ -53,7 +54,8 @@ async def _success(scheduler: Any, run_id: UUID) -> None:
 
 async def notifies_first(self: Decorator, *events: Event) -> int:
     """The event is stored when everybody knows of it."""
-    await self._notify(events)
+    for known in tuple(self._job_stores.values()):
+        await self._notify(events, known)
     return await self._inner.write(*events)
 
 
@@ -77,7 +79,8 @@ async def sweeps_nothing(self: Sweep) -> int:
 async def writes_and_skips(self: Decorator, *events: Event) -> int:
     """Whatever was written last is where the sweep begins."""
     position = await _write(self, *events)
-    self._delivered = position
+    for known in self._job_stores.values():
+        known.delivered = position
     return position
 
 
@@ -87,6 +90,18 @@ async def does_not_catch_up(self: Sweep) -> None:
 
 async def _from_the_start(self: Sweep, position: int) -> int:
     return position
+
+
+def _nothing_of(events: Any) -> None:
+    """No event store says anything about itself."""
+
+
+class HasOneBookmark(InProcessBackend):
+    """Whatever it is called."""
+
+    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        name = name if name == "job store" else "the bookmark"
+        return await super().bookmark(name, expected, value)
 
 
 class TrimsEvents(InProcessBackend):
@@ -245,6 +260,22 @@ FAULTS = [
         patch=all_of(
             replaced(Sweep, "catch_up", does_not_catch_up), replaced(Sweep, "_move_over_delivered", _from_the_start)
         ),
+    ),
+    Fault(
+        "a store has one bookmark",
+        "EVENT-5",
+        of("EVENT-5", "an_event_store_does_not_move_the_position_of_another"),
+        on(HasOneBookmark),
+    ),
+    Fault(
+        "event stores have one position",
+        "EVENT-5",
+        of(
+            "EVENT-5",
+            "an_event_store_does_not_move_the_position_of_another",
+            "a_new_event_store_in_memory_does_not_begin_where_another_was",
+        ),
+        patch=all_of(everywhere(store.name_of, _nothing_of), everywhere(store.positions_of, _nothing_of)),
     ),
     Fault("event data is dropped", "EVENT-4", of("EVENT-4", "the_handler_sees_the_event_unchanged"), on(TrimsEvents)),
     Fault(

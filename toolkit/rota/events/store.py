@@ -10,11 +10,22 @@ from rota.backend.fact import Fact
 from rota.causation import current_run
 from rota.errors import ScheduleError
 from rota.event import Event
-from rota.names import check_limit
+from rota.names import check_limit, check_name
 
 
 class EventStore(Protocol):
-    """Append-only. A position never becomes visible after a higher one."""
+    """Append-only. A position never becomes visible after a higher one.
+
+    How far its events were delivered is stored with the jobs (EVENT-5), so that the next node goes on there. Two
+    optional attributes say where:
+
+    - `name: str`: event stores that differ and serve the jobs of one job store need a name each; every node gives the
+      same one. Without it the position is that of "the" event store.
+    - `positions: dict[int, int]`: a store that ends with its process keeps the positions itself, by job store; nothing
+      about it is left behind when it is gone.
+
+    A decorator passes on what the store below has.
+    """
 
     async def write(self, *events: Event) -> int:
         """Store the events in this order; the position of the last one."""
@@ -23,6 +34,17 @@ class EventStore(Protocol):
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """Events with positions above `after`, in order."""
         ...
+
+
+def name_of(events: EventStore) -> str | None:
+    """The name of an event store, if it has one."""
+    name: str | None = getattr(events, "name", None)
+    return None if name is None else check_name("name", name)
+
+
+def positions_of(events: EventStore) -> dict[int, int] | None:
+    """The positions that an event store keeps itself, if it does."""
+    return getattr(events, "positions", None)
 
 
 def stamp(event: Event) -> Event:
@@ -54,6 +76,7 @@ class InMemoryEventStore:
         self._keep = keep
         self._events: list[Event] = []
         self._forgotten = 0  # the position of the event before the first one here
+        self.positions: dict[int, int] | None = {}
 
     async def write(self, *events: Event) -> int:
         """Store the events as they are: nothing is encoded."""
