@@ -15,6 +15,7 @@ from rota.backend import (
     FireResult,
     Firing,
     Refusal,
+    event_occurrence,
     event_run_id,
 )
 from rota.definition import JobDefinition
@@ -161,7 +162,8 @@ class Occurrences(Store):
         return [self._notify_one(lane, event, limits, now) for lane in self._subscriptions.matching(event)]
 
     def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
-        key = (*lane.key, event.event_id)
+        occurrence = event_occurrence(lane.key, event)
+        key = (*lane.key, occurrence)
         holder = self._event_keys.holder(key, now)
         if isinstance(holder, UUID):
             return holder
@@ -172,7 +174,7 @@ class Occurrences(Store):
             at = event.occurred_at or now
             lane.remember((Decision(DecisionKind.REJECTED, at, at, 1, None, f"event {event.event_id}: lane full"),))
             return Refusal.LANE_FULL
-        run_id = event_run_id(lane.key, event.event_id)
+        run_id = event_run_id(lane.key, occurrence)
         if run_id.int in self._runs:  # the event's memory ended before its run did
             return run_id
         run = Run(run_id, lane, next(self._order), definition, definition.payload, Cause.EVENT, now)

@@ -6,7 +6,18 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from rota.backend import Due, DueJob, Enqueue, EventLimits, FireResult, Firing, JobKey, Refusal, event_run_id
+from rota.backend import (
+    Due,
+    DueJob,
+    Enqueue,
+    EventLimits,
+    FireResult,
+    Firing,
+    JobKey,
+    Refusal,
+    event_occurrence,
+    event_run_id,
+)
 from rota.event import Event
 from rota_backends.postgres import rows
 from rota_backends.postgres.definitions import event_text
@@ -101,11 +112,12 @@ class Occurrences(Store):
         keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
         if not keys:
             return []
+        occurrences = [event_occurrence(key, event) for key in keys]
         found = await self._fetch(
             self._sql.notify, self._now(), self._announcer.tag(), *kind, event.event_id, event_text(event),
             event.occurred_at, event.depth, limits.memory, limits.lane_limit, limits.max_depth,
             [key.scope_id for key in keys], [key.job_id for key in keys],
-            [event_run_id(key, event.event_id) for key in keys],
+            occurrences, [event_run_id(key, occurrence) for key, occurrence in zip(keys, occurrences, strict=True)],
         )  # fmt: skip
         if any(row["woke"] for row in found):
             self._wake()

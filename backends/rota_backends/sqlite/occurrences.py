@@ -13,8 +13,8 @@ from rota.backend import (
     FactKind,
     FireResult,
     Firing,
-    JobKey,
     Refusal,
+    event_occurrence,
     event_run_id,
 )
 from rota.event import Event
@@ -246,8 +246,9 @@ def notify(session: Session, events: Sequence[Event], limits: EventLimits) -> li
 
 
 def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, definition: int) -> UUID | Refusal:
-    lane = session.lane_by_id(lane_id)
-    holder = keys.holder(session, OF_EVENT, lane_id, event.event_id)
+    lane, key = session.lane_by_id(lane_id), session.key_of(definition)
+    occurrence = event_occurrence(key, event)
+    holder = keys.holder(session, OF_EVENT, lane_id, occurrence)
     if holder is not None:
         return uuid(holder)
     too_deep = event.depth >= limits.max_depth
@@ -256,11 +257,10 @@ def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, d
         detail = f"event {event.event_id}: lane full"
         remember(session, lane, (Decision(DecisionKind.REJECTED, at, at, 1, None, detail),))
         return Refusal.LANE_FULL
-    key: JobKey = session.key_of(definition)
-    run_id = event_run_id(key, event.event_id)
+    run_id = event_run_id(key, occurrence)
     if _is_known(session, run_id.bytes):  # the event's memory ended before its run did
         return run_id
-    keys.take(session, OF_EVENT, lane_id, event.event_id, run_id.bytes, limits.memory)
+    keys.take(session, OF_EVENT, lane_id, occurrence, run_id.bytes, limits.memory)
     text = dump(event.as_event() if isinstance(event, Fact) else event, Event)
     if too_deep:
         reason = f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit"

@@ -34,6 +34,7 @@ from rota.backend.types import (
     Settlement,
     Standing,
     StoredJob,
+    event_occurrence,
     event_run_id,
     is_held,
 )
@@ -42,5 +43,4 @@ __all__ = [
     "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits", "Fact",
     "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
     "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside",
-    "Settlement", "Standing", "StoredJob", "event_run_id", "is_held", "schedule_text",
-]  # fmt: skip
+    "Settlement", "Standing", "StoredJob", "event_occurrence", "event_run_id", "is_held", "schedule_text",

@@ -374,7 +374,7 @@ $$;
 CREATE FUNCTION notify_jobs(
     p_now timestamptz, p_tag text, p_scope text, p_module text, p_type text, p_subject text, p_event_id text,
     p_event text, p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer,
-    p_scopes text[], p_jobs text[], p_runs uuid[]
+    p_scopes text[], p_jobs text[], p_occurrences text[], p_runs uuid[]
 ) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
@@ -392,8 +392,8 @@ BEGIN
         CONTINUE WHEN NOT EXISTS (
             SELECT FROM job WHERE lane = v_lanes[i] AND source_module = p_module AND event_type = p_type
                 AND (subject IS NULL OR subject = p_subject));
-        v_answer := _notify(v_lanes[i], v_at, p_runs[i], p_event_id, p_event, coalesce(p_occurred, v_at), p_depth,
-            p_memory, p_limit, p_max_depth);
+        v_answer := _notify(v_lanes[i], v_at, p_occurrences[i], p_runs[i], p_event_id, p_event,
+            coalesce(p_occurred, v_at), p_depth, p_memory, p_limit, p_max_depth);
         v_woke := v_woke OR v_answer.woke;
         RETURN NEXT v_answer;
     END LOOP;
@@ -403,8 +403,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _notify(
-    p_lane bigint, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_occurred timestamptz,
-    p_depth integer, p_memory interval, p_limit integer, p_max_depth integer
+    p_lane bigint, p_at timestamptz, p_occurrence text, p_run uuid, p_event_id text, p_event text,
+    p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
     j job;
@@ -412,7 +412,7 @@ DECLARE
     v_run run;
 BEGIN
     SELECT holder INTO v_holder FROM held_key
-    WHERE kind = 'event' AND lane = p_lane AND name = p_event_id AND until > p_at;
+    WHERE kind = 'event' AND lane = p_lane AND name = p_occurrence AND until > p_at;
     IF FOUND THEN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
@@ -426,7 +426,7 @@ BEGIN
     IF _is_known(p_run) THEN  -- the event's memory ended before its run did
         RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
-    INSERT INTO held_key VALUES ('event', p_lane, p_event_id, p_run, p_at + p_memory)
+    INSERT INTO held_key VALUES ('event', p_lane, p_occurrence, p_run, p_at + p_memory)
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
     IF p_depth >= p_max_depth THEN
         PERFORM _bury(j, p_at, p_run, p_event_id, p_event, p_depth,
