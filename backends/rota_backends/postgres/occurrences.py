@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from rota.backend import (
+    NO_RUN,
     Due,
     DueJob,
     Enqueue,
@@ -15,6 +16,7 @@ from rota.backend import (
     Firing,
     JobKey,
     Refusal,
+    event_answer,
     event_occurrence,
     event_run_id,
 )
@@ -115,13 +117,13 @@ class Occurrences(Store):
         occurrences = [event_occurrence(key, event) for key in keys]
         found = await self._fetch(
             self._sql.notify, self._now(), self._announcer.tag(), *kind, event.event_id, event_text(event),
-            event.occurred_at, event.depth, limits.memory, limits.lane_limit, limits.max_depth,
+            event.occurred_at, event.depth, limits.memory, limits.lane_limit, limits.max_depth, NO_RUN,
             [key.scope_id for key in keys], [key.job_id for key in keys],
             occurrences, [event_run_id(key, occurrence) for key, occurrence in zip(keys, occurrences, strict=True)],
         )  # fmt: skip
         if any(row["woke"] for row in found):
             self._wake()
-        return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
+        return [event_answer(row["run_id"]) if row["run_id"] else _REFUSALS[row["refusal"]] for row in found]
 
 
 def _kind(event: Event) -> tuple[str, str]:

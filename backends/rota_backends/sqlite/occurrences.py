@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from rota.backend import (
+    NO_RUN,
     Enqueue,
     EventLimits,
     Fact,
@@ -14,6 +15,7 @@ from rota.backend import (
     FireResult,
     Firing,
     Refusal,
+    event_answer,
     event_occurrence,
     event_run_id,
 )
@@ -250,16 +252,17 @@ def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, d
     occurrence = event_occurrence(key, event)
     holder = keys.holder(session, OF_EVENT, lane_id, occurrence)
     if holder is not None:
-        return uuid(holder)
+        return event_answer(uuid(holder))
+    run_id = event_run_id(key, occurrence)
+    if _is_known(session, run_id.bytes):  # the event's memory ended before its run did
+        return run_id
     too_deep = event.depth >= limits.max_depth
     if not too_deep and lane.unfinished >= limits.lane_limit:
         at = event.occurred_at or session.time
         detail = f"event {event.event_id}: lane full"
         remember(session, lane, (Decision(DecisionKind.REJECTED, at, at, 1, None, detail),))
+        keys.take(session, OF_EVENT, lane_id, occurrence, NO_RUN.bytes, limits.memory)
         return Refusal.LANE_FULL
-    run_id = event_run_id(key, occurrence)
-    if _is_known(session, run_id.bytes):  # the event's memory ended before its run did
-        return run_id
     keys.take(session, OF_EVENT, lane_id, occurrence, run_id.bytes, limits.memory)
     text = dump(event.as_event() if isinstance(event, Fact) else event, Event)
     if too_deep:

@@ -76,6 +76,23 @@ class EventLaneClauses:
             assert [run.event_id for run in await runs_of(node)] == ["0", "1", "2"]
 
     @clause(
+        "EVENT-4",
+        "an event that was rejected stays rejected, told again or swept, also when there is room",
+        uses=("scheduler", "virtual"),
+    )
+    async def test_a_rejected_event_is_not_run_after_all(self, scene: Scene) -> None:
+        async with scene.open(lane_limit=2) as node:
+            await node.schedule(on_event(handler="hold"))
+            for number in range(3):
+                await scene.write(node, event(event_id=f"{number}"))
+            await node.cancel((await runs_of(node))[1].run_id)
+            await scene.advance(minutes=1)
+            with pytest.raises(LaneFull):
+                await node.notify(event(event_id="2"))
+            await scene.write(node, event(event_id="3"))
+            assert [run.event_id for run in await runs_of(node)] == ["0", "1", "3"]
+
+    @clause(
         "EVENT-4", "a full job keeps the event from no other job, and other events from nobody", uses=("scheduler",)
     )
     async def test_a_full_job_does_not_affect_others(self, scene: Scene) -> None:

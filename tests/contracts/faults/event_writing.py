@@ -1,4 +1,4 @@
-"""Faults in the event store that notifies, in the sweep, in lanes and in chains of causes (EVENT-2, 4, 5, 6)."""
+"""Faults in the store that notifies, in the sweep, in lanes and in chains of causes (EVENT-2, 4, 5, 6; HIST-5)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from uuid import UUID, uuid4
 from attrs import evolve
 
 from rota import causation
-from rota.backend import Enqueue, EventLimits, Refusal
+from rota.backend import NO_RUN, Enqueue, EventLimits, Refusal, event_occurrence
 from rota.errors import OutcomeUnknown
 from rota.event import Event
 from rota.events import JobNotifyEventStore, store
 from rota.events.notify import JobNotifyEventStore as Decorator
-from rota.run import RunState
+from rota.run import Decision, DecisionKind, RunState
 from rota.upkeep import Sweep
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
@@ -160,6 +160,26 @@ class GivesUpWhenFull(InProcessBackend):
             if answers[-1] is Refusal.LANE_FULL:
                 break
         return answers
+
+
+class DecidesAgain(InProcessBackend):
+    """A rejection is not remembered: the next time there may be room."""
+
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, event, limits, now)
+        if answer is Refusal.LANE_FULL:
+            self._event_keys.take((*lane.key, event_occurrence(lane.key, event)), NO_RUN, now)
+        return answer
+
+
+class RecordsAgain(InProcessBackend):
+    """Each time a rejected event is told is a decision."""
+
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        key = (*lane.key, event_occurrence(lane.key, event))
+        if self._event_keys.holder(key, now) == NO_RUN:
+            lane.remember((Decision(DecisionKind.REJECTED, now, now, 1, None, "again"),))
+        return super()._notify_one(lane, event, limits, now)
 
 
 class CountsTheFinished(InProcessBackend):
@@ -307,6 +327,18 @@ FAULTS = [
         "EVENT-4",
         of("EVENT-4", "a_job_does_not_hold_any_number_of_delayed_runs"),
         on(DelayedTakeNoRoom),
+    ),
+    Fault(
+        "a rejected event is decided again",
+        "EVENT-4",
+        of("EVENT-4", "a_rejected_event_is_not_run_after_all"),
+        on(DecidesAgain),
+    ),
+    Fault(
+        "a rejected event is recorded again",
+        "HIST-5",
+        of("HIST-5", "a_rejection_is_not_recorded_twice"),
+        on(RecordsAgain),
     ),
     Fault("finished runs fill the lane", "EVENT-4", of("EVENT-4", "a_job_does_not_stay_full"), on(CountsTheFinished)),
     Fault(

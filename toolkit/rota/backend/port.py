@@ -179,7 +179,8 @@ class Backend(ABC):
 
         A known `(job, occurrence)` gives that run's id again, also after the run itself was pruned, for `memory`. A
         lifecycle event about the job itself does not match. At `max_depth` the run is stored DEAD, with both facts of a
-        dead letter (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4)."""
+        dead letter (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4): that is remembered
+        like a run, under `NO_RUN`, so that a repeat gives LANE_FULL again and records nothing."""
 
     # --- work ---
 

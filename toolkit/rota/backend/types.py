@@ -222,6 +222,14 @@ class Refusal(Enum):
     LANE_FULL = "lane full"
 
 
+NO_RUN = UUID(int=0)  # holds the key of an event that was rejected
+
+
+def event_answer(holder: UUID) -> UUID | Refusal:
+    """What the key of an event that is known says: the run that stands for it, or that it was rejected (EVENT-4)."""
+    return Refusal.LANE_FULL if holder == NO_RUN else holder
+
+
 @define(eq=False)
 class EventLimits:
     """What holds for the runs of events; `memory` is how long an event's key is remembered (EVENT-3)."""
