@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,11 @@ from rota import (
     Scheduler,
     VirtualClock,
 )
+from rota.backend import Backend
+from rota.backend.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
+from rota_backends.sqlite import SqliteBackend
+from tests.cas.memory import MemoryStore
 
 ORDERED = Event("shop", "Ordered", event_id="order-1")
 
@@ -101,3 +107,29 @@ async def test_the_name_of_an_event_store_is_a_name() -> None:
     scheduler = Scheduler(InProcessBackend(), registry(), events=Named(""))
     with pytest.raises(ScheduleError, match="name"):
         await scheduler.__aenter__()
+
+
+def in_process(folder: Path) -> Backend:
+    return InProcessBackend(clock=VirtualClock())
+
+
+def sqlite(folder: Path) -> Backend:
+    return SqliteBackend(folder / "jobs.db", clock=VirtualClock())
+
+
+def cas(folder: Path) -> Backend:
+    return CasBackend(MemoryStore(), clock=VirtualClock())
+
+
+@pytest.mark.parametrize("make", [in_process, sqlite, cas])
+async def test_an_event_whose_run_still_waits_is_not_rejected(make: Callable[[Path], Backend], tmp_path: Path) -> None:
+    backend = make(tmp_path)
+    assert isinstance(backend.clock, VirtualClock)
+    short = timedelta(minutes=1)
+    async with Scheduler(backend, registry(), lane_limit=1, event_memory=short) as scheduler:
+        await scheduler.schedule(job("job"))
+        await scheduler.pause("job", reason="to wait")
+        first = await scheduler.notify(ORDERED)
+        await backend.clock.advance(2 * short)
+        assert await scheduler.notify(ORDERED) == first
+        assert await scheduler.admin.decisions("job") == []
