@@ -301,11 +301,16 @@ class Scene:
 
     @property
     def event_store(self) -> EventStore:
-        """The store all nodes of the scene write to, without the decorator that notifies."""
+        """The store all nodes of the scene write to, without the decorator that notifies.
+
+        It outlives them and reopened stores alike, as a durable one does: its position is stored with the jobs.
+        """
         from rota.events import InMemoryEventStore
 
         if self._event_store is None:
-            self._event_store = InMemoryEventStore()
+            store = InMemoryEventStore()
+            store.positions = None
+            self._event_store = store
         return self._event_store
 
     def notifying(self, node: JobScheduler) -> Any:

@@ -43,7 +43,18 @@ def test_inside_a_run_an_event_carries_it_and_is_one_deeper() -> None:
 
 
 @pytest.mark.usefixtures("inside_a_run")
-def test_a_cause_that_is_given_stays() -> None:
+def test_an_event_that_is_passed_on_names_the_run_that_passes_it_on() -> None:
+    passed_on = evolve(ORDERED, caused_by=UUID(int=2), depth=1)
+    assert stamp(passed_on) == evolve(ORDERED, caused_by=RUN.run_id, depth=5)
+
+
+@pytest.mark.usefixtures("inside_a_run")
+def test_an_event_that_names_the_run_already_is_left_alone() -> None:
+    told = evolve(ORDERED, caused_by=RUN.run_id, depth=5)
+    assert stamp(told) is told
+
+
+def test_outside_a_run_a_cause_that_is_given_stays() -> None:
     told = evolve(ORDERED, caused_by=UUID(int=2), depth=1)
     assert stamp(told) is told
 

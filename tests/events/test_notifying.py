@@ -107,6 +107,36 @@ async def test_the_first_scheduler_that_works_is_enough() -> None:
     assert (first.notified, second.notified) == ([["one"]], [])
 
 
+async def test_one_scheduler_of_each_job_store_is_told() -> None:
+    errors, here, beside, there = Errors(), FakeScheduler(), FakeScheduler(), FakeScheduler()
+    store = JobNotifyEventStore(InMemoryEventStore(), errors)
+    for scheduler, job_store in ((here, 1), (beside, 1), (there, 2)):
+        store.attach(scheduler.notify, job_store)
+    await store.write(ONE)
+    assert (here.notified, beside.notified, there.notified, errors.seen) == ([["one"]], [], [["one"]], [])
+
+
+async def test_what_was_delivered_is_known_for_each_job_store() -> None:
+    store = JobNotifyEventStore(InMemoryEventStore(), Errors())
+    store.attach(FakeScheduler().notify, 1)
+    store.attach(FakeScheduler(StoreUnavailable("gone")).notify, 2)
+    await store.write(ONE)
+    await store.write(TWO)
+    assert (store.delivered(1), store.delivered(2), store.delivered(3)) == (2, 0, 0)
+    store.delivered_up_to(1, 2)
+    assert (store.delivered(1), store.delivered(2)) == (2, 1)
+
+
+async def test_a_job_store_nobody_stands_for_any_more_is_forgotten() -> None:
+    left = FakeScheduler()
+    store = JobNotifyEventStore(InMemoryEventStore())
+    store.attach(left.notify, 1)
+    await store.write(ONE)
+    store.detach(left.notify)
+    await store.write(TWO)
+    assert (left.notified, store.delivered(1)) == ([["one"]], 0)
+
+
 async def test_a_full_lane_is_reported_for_the_event_concerned_only() -> None:
     errors, full = Errors(), LaneFull("job", "default", 10)
     store = JobNotifyEventStore(InMemoryEventStore(), errors)

@@ -33,6 +33,7 @@ class Parts:
         events: EventStore | None,
         notifier: Notifier | None,
         notify: Callable[..., Awaitable[list[UUID]]],
+        job_store: int,
     ) -> None:
         self.node = Node(
             backend,
@@ -55,7 +56,7 @@ class Parts:
             self.relays.append(relay)
         if self.works or notifier is not None:
             self.relays.append(Relay(ToAdmins(backend, self.node.node_id, notifier)))
-        self.sweep = None if events is None else Sweep(backend, events, notify)
+        self.sweep = None if events is None else Sweep(backend, events, notify, job_store)
         self.housekeeping = Housekeeping(backend, options.retention)
         self.stop_waking: Callable[[], None] = lambda: None
         self.loops = list(self._loops())

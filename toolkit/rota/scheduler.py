@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from secrets import randbits
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
@@ -58,6 +59,7 @@ from rota.registering import registration, removal, resumption
 from rota.registry import HandlerRegistry
 from rota.run import Cause, JobRun, JobStatus, Retention
 from rota.services import Services
+from rota.upkeep import job_store_id
 
 log = logging.getLogger("rota")
 
@@ -150,8 +152,10 @@ class Scheduler:
         return self
 
     async def _start(self) -> Parts:
+        job_store = 0
         if self._events is not None:
             await self._call(self._backend.tell_facts)
+            job_store = await self._call(job_store_id, self._backend, 1 + randbits(62))
         if self._notifier is not None:
             await self._call(self._backend.tell_admins)
         parts = Parts(
@@ -162,6 +166,7 @@ class Scheduler:
             events=self._events,
             notifier=self._notifier,
             notify=self._notify,
+            job_store=job_store,
         )
         if parts.works:
             await self._call(parts.heartbeat.renew)
@@ -169,7 +174,7 @@ class Scheduler:
             loop.start()
         parts.stop_waking = self._backend.subscribe(parts.wake)
         if isinstance(self._events, JobNotifyEventStore):
-            self._events.attach(self.notify)
+            self._events.attach(self.notify, job_store)
         return parts
 
     async def __aexit__(

@@ -11,22 +11,57 @@ from rota.backend.types import Prune
 from rota.errors import LaneFull
 from rota.event import Event
 from rota.events import EventStore, JobNotifyEventStore
+from rota.events.store import name_of, positions_of
 from rota.loops import Loop, Turn
 from rota.run import Retention
 
 _PAGE = 500
-_BOOKMARK = "events"
 _BATCH = 1000
+_EVENTS = "events"  # the bookmark of an event store without a name
+_JOB_STORE = "job store"
 _PRUNE_EVERY = timedelta(hours=1)
+
+
+async def job_store_id(backend: Backend, proposed: int) -> int:
+    """A number that stands for the store of a backend, for all its nodes and for good: the first one proposed."""
+    return await backend.bookmark(_JOB_STORE, 0, proposed)
+
+
+class Position:
+    """How far the events of one event store were delivered to one job store (EVENT-5)."""
+
+    def __init__(self, backend: Backend, events: EventStore, job_store: int) -> None:
+        name = name_of(events)
+        self._bookmark = _EVENTS if name is None else f"{_EVENTS}/{name}"
+        self._kept = positions_of(events)
+        self._backend = backend
+        self._job_store = job_store
+
+    async def read(self) -> int:
+        """0 before the first event."""
+        if self._kept is not None:
+            return self._kept.get(self._job_store, 0)
+        return await self._backend.bookmark(self._bookmark)
+
+    async def move(self, position: int, reached: int) -> int:
+        """To `reached`, unless somebody else has moved it meanwhile; where it is then."""
+        if self._kept is None:
+            return await self._backend.bookmark(self._bookmark, position, reached)
+        if self._kept.get(self._job_store, 0) == position:
+            self._kept[self._job_store] = reached
+        return self._kept.get(self._job_store, 0)
 
 
 class Sweep:
     """Notifies again from the stored position on, so that a crash between write and notify loses nothing."""
 
-    def __init__(self, backend: Backend, events: EventStore, notify: Callable[..., Awaitable[list[UUID]]]) -> None:
-        self._backend = backend
+    def __init__(
+        self, backend: Backend, events: EventStore, notify: Callable[..., Awaitable[list[UUID]]], job_store: int
+    ) -> None:
         self._events = events
         self._notify = notify
+        self._job_store = job_store
+        self._position = Position(backend, events, job_store)
         self.loop = Loop("sweep", self._turn, backend.clock)
 
     async def _turn(self) -> Turn:
@@ -38,13 +73,11 @@ class Sweep:
             pass
 
     async def _page(self) -> int:
-        position = await self._move_over_delivered(await self._backend.bookmark(_BOOKMARK))
+        position = await self._move_over_delivered(await self._position.read())
         page = await self._events.read(position, _PAGE)
         if page:
             await self._deliver([event for _, event in page])
             await self._move(position, page[-1][0])
-        elif position:
-            await self._start_over_if_reset(position)
         return len(page)
 
     async def _deliver(self, events: list[Event]) -> None:
@@ -56,20 +89,14 @@ class Sweep:
     async def _move_over_delivered(self, position: int) -> int:
         """What this process wrote and notified itself need not be read again."""
         store = self._events
-        if not isinstance(store, JobNotifyEventStore) or store.delivered is None or store.delivered <= position:
-            return position
-        return await self._move(position, store.delivered)
+        delivered = store.delivered(self._job_store) if isinstance(store, JobNotifyEventStore) else 0
+        return await self._move(position, delivered) if delivered > position else position
 
     async def _move(self, position: int, reached: int) -> int:
-        stored = await self._backend.bookmark(_BOOKMARK, position, reached)
+        stored = await self._position.move(position, reached)
         if isinstance(self._events, JobNotifyEventStore):
-            self._events.delivered_up_to(stored)
+            self._events.delivered_up_to(stored, self._job_store)
         return stored
-
-    async def _start_over_if_reset(self, position: int) -> None:
-        """An event store that lives in memory begins again at 1 after a restart."""
-        if not await self._events.read(position - 1, 1):
-            await self._backend.bookmark(_BOOKMARK, position, 0)
 
 
 class Housekeeping:

@@ -7,6 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from rota.backend import (
+    NO_RUN,
     Due,
     DueJob,
     Enqueue,
@@ -15,6 +16,8 @@ from rota.backend import (
     FireResult,
     Firing,
     Refusal,
+    event_answer,
+    event_occurrence,
     event_run_id,
 )
 from rota.definition import JobDefinition
@@ -161,20 +164,22 @@ class Occurrences(Store):
         return [self._notify_one(lane, event, limits, now) for lane in self._subscriptions.matching(event)]
 
     def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
-        key = (*lane.key, event.event_id)
+        occurrence = event_occurrence(lane.key, event)
+        key = (*lane.key, occurrence)
         holder = self._event_keys.holder(key, now)
         if isinstance(holder, UUID):
-            return holder
+            return event_answer(holder)
+        run_id = event_run_id(lane.key, occurrence)
+        if run_id.int in self._runs:  # the event's memory ended before its run did
+            return run_id
         definition = lane.definition
         assert definition is not None
         too_deep = event.depth >= limits.max_depth
         if not too_deep and lane.unfinished() >= limits.lane_limit:
             at = event.occurred_at or now
             lane.remember((Decision(DecisionKind.REJECTED, at, at, 1, None, f"event {event.event_id}: lane full"),))
+            self._event_keys.take(key, NO_RUN, now + limits.memory)
             return Refusal.LANE_FULL
-        run_id = event_run_id(lane.key, event.event_id)
-        if run_id.int in self._runs:  # the event's memory ended before its run did
-            return run_id
         run = Run(run_id, lane, next(self._order), definition, definition.payload, Cause.EVENT, now)
         run.event, run.depth = event, event.depth
         self._event_keys.take(key, run_id, now + limits.memory)

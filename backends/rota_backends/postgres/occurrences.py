@@ -6,7 +6,20 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from rota.backend import Due, DueJob, Enqueue, EventLimits, FireResult, Firing, JobKey, Refusal, event_run_id
+from rota.backend import (
+    NO_RUN,
+    Due,
+    DueJob,
+    Enqueue,
+    EventLimits,
+    FireResult,
+    Firing,
+    JobKey,
+    Refusal,
+    event_answer,
+    event_occurrence,
+    event_run_id,
+)
 from rota.event import Event
 from rota_backends.postgres import rows
 from rota_backends.postgres.definitions import event_text
@@ -101,15 +114,16 @@ class Occurrences(Store):
         keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
         if not keys:
             return []
+        occurrences = [event_occurrence(key, event) for key in keys]
         found = await self._fetch(
             self._sql.notify, self._now(), self._announcer.tag(), *kind, event.event_id, event_text(event),
-            event.occurred_at, event.depth, limits.memory, limits.lane_limit, limits.max_depth,
+            event.occurred_at, event.depth, limits.memory, limits.lane_limit, limits.max_depth, NO_RUN,
             [key.scope_id for key in keys], [key.job_id for key in keys],
-            [event_run_id(key, event.event_id) for key in keys],
+            occurrences, [event_run_id(key, occurrence) for key, occurrence in zip(keys, occurrences, strict=True)],
         )  # fmt: skip
         if any(row["woke"] for row in found):
             self._wake()
-        return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
+        return [event_answer(row["run_id"]) if row["run_id"] else _REFUSALS[row["refusal"]] for row in found]
 
 
 def _kind(event: Event) -> tuple[str, str]:

@@ -7,14 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from rota.backend import (
+    NO_RUN,
     Enqueue,
     EventLimits,
     Fact,
     FactKind,
     FireResult,
     Firing,
-    JobKey,
     Refusal,
+    event_answer,
+    event_occurrence,
     event_run_id,
 )
 from rota.event import Event
@@ -246,21 +248,22 @@ def notify(session: Session, events: Sequence[Event], limits: EventLimits) -> li
 
 
 def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, definition: int) -> UUID | Refusal:
-    lane = session.lane_by_id(lane_id)
-    holder = keys.holder(session, OF_EVENT, lane_id, event.event_id)
+    lane, key = session.lane_by_id(lane_id), session.key_of(definition)
+    occurrence = event_occurrence(key, event)
+    holder = keys.holder(session, OF_EVENT, lane_id, occurrence)
     if holder is not None:
-        return uuid(holder)
+        return event_answer(uuid(holder))
+    run_id = event_run_id(key, occurrence)
+    if _is_known(session, run_id.bytes):  # the event's memory ended before its run did
+        return run_id
     too_deep = event.depth >= limits.max_depth
     if not too_deep and lane.unfinished >= limits.lane_limit:
         at = event.occurred_at or session.time
         detail = f"event {event.event_id}: lane full"
         remember(session, lane, (Decision(DecisionKind.REJECTED, at, at, 1, None, detail),))
+        keys.take(session, OF_EVENT, lane_id, occurrence, NO_RUN.bytes, limits.memory)
         return Refusal.LANE_FULL
-    key: JobKey = session.key_of(definition)
-    run_id = event_run_id(key, event.event_id)
-    if _is_known(session, run_id.bytes):  # the event's memory ended before its run did
-        return run_id
-    keys.take(session, OF_EVENT, lane_id, event.event_id, run_id.bytes, limits.memory)
+    keys.take(session, OF_EVENT, lane_id, occurrence, run_id.bytes, limits.memory)
     text = dump(event.as_event() if isinstance(event, Fact) else event, Event)
     if too_deep:
         reason = f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit"

@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
+
 from rota.api import JobScheduler
 from rota.definition import RetryPolicy
+from rota.errors import LaneFull
 from rota.event import Event
 from rota.events import EventStore, HookedEventStore, JobNotifyEventStore
 from rota.health import Health
-from rota.run import JobRun, RunState
+from rota.run import DecisionKind, JobRun, RunState
 from rota_contracts.clause import Level, clause
-from rota_contracts.declare import cron, manual
+from rota_contracts.declare import cron, event, manual, on_event
 from rota_contracts.families._reading import runs_of, told
 from rota_contracts.scene import Scene
 
@@ -175,6 +178,20 @@ class EventDeliveryClauses:
 
 class AccountClauses:
     """HIST-5, as far as runs show it."""
+
+    @clause(
+        "HIST-5", "an event that was rejected is recorded once, however often it is told", uses=("scheduler", "virtual")
+    )
+    async def test_a_rejection_is_not_recorded_twice(self, scene: Scene) -> None:
+        async with scene.scheduler(lane_limit=1) as node:
+            await node.schedule(on_event(handler="hold"))
+            await scene.write(node, *(event(event_id=f"{number}") for number in range(3)))
+            await scene.advance(minutes=1)
+            with pytest.raises(LaneFull):
+                await node.notify(event(event_id="2"))
+            decisions = await node.admin.decisions("job")
+            assert {each.kind for each in decisions} == {DecisionKind.REJECTED}
+            assert sum(each.count for each in decisions) == 2
 
     @clause("HIST-5", "over several downtimes each planned occurrence is in exactly one run", uses=("virtual",))
     async def test_no_occurrence_is_unaccounted_for_or_counted_twice(self, scene: Scene) -> None:

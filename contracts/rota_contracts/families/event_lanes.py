@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
+from attrs import evolve
 
 from rota.api import JobScheduler
 from rota.definition import RetryPolicy
@@ -73,6 +74,23 @@ class EventLaneClauses:
                 await store.write(event(event_id=f"{number}"))
             assert [(event_id, type(error)) for event_id, error in told] == [("3", LaneFull), ("4", LaneFull)]
             assert [run.event_id for run in await runs_of(node)] == ["0", "1", "2"]
+
+    @clause(
+        "EVENT-4",
+        "an event that was rejected stays rejected, told again or swept, also when there is room",
+        uses=("scheduler", "virtual"),
+    )
+    async def test_a_rejected_event_is_not_run_after_all(self, scene: Scene) -> None:
+        async with scene.open(lane_limit=2) as node:
+            await node.schedule(on_event(handler="hold"))
+            for number in range(3):
+                await scene.write(node, event(event_id=f"{number}"))
+            await node.cancel((await runs_of(node))[1].run_id)
+            await scene.advance(minutes=1)
+            with pytest.raises(LaneFull):
+                await node.notify(event(event_id="2"))
+            await scene.write(node, event(event_id="3"))
+            assert [run.event_id for run in await runs_of(node)] == ["0", "1", "3"]
 
     @clause(
         "EVENT-4", "a full job keeps the event from no other job, and other events from nobody", uses=("scheduler",)
@@ -168,6 +186,23 @@ class EventChainClauses:
             cause, seen = await only_run(node, "first"), scene.journal.last("second").event
             assert seen is not None
             assert (seen.caused_by, seen.depth) == (cause.run_id, 5)
+
+    @clause("EVENT-6", "jobs that pass their event on to each other end at the depth limit")
+    async def test_an_event_that_is_passed_on_does_not_keep_its_depth(self, scene: Scene) -> None:
+        store = JobNotifyEventStore(scene.event_store)
+
+        @scene.handler("passes-on")
+        async def passes_on(ctx: Any, payload: bytes) -> None:
+            if scene.journal.count() <= 2 * DEEPEST:  # or a scheduler that does this wrong would never end
+                await store.write(evolve(ctx.event, event_type=payload.decode(), event_id=str(uuid4())))
+
+        async with scene.open(events=store) as node:
+            await node.schedule(on_event("ping", "Ping", handler="passes-on", payload=b"Pong"))
+            await node.schedule(on_event("pong", "Pong", handler="passes-on", payload=b"Ping"))
+            await scene.write(node, event("Ping"))
+            await scene.eventually(node.dead_letters, within=LATE)
+            seen = [each.event.depth for each in scene.journal if each.event]
+            assert seen == list(range(DEEPEST))
 
     @clause("EVENT-6", "an event written outside a handler has no cause")
     async def test_an_event_of_the_application_has_no_cause(self, scene: Scene) -> None:

@@ -103,6 +103,19 @@ class EventMatchingClauses:
             assert len(await runs_of(node, scope_id=PLATFORM_SCOPE)) == 3
             assert await runs_of(node) == await runs_of(node, scope_id="other") == []
 
+    @clause("EVENT-1", "a job in the platform's scope hears of equal ids in two scopes as of two events, each once")
+    async def test_a_platform_job_does_not_take_two_scopes_for_one(self, scene: Scene) -> None:
+        same = [event(event_id="order-17", scope_id=scope_id) for scope_id in ("default", "other", PLATFORM_SCOPE)]
+        async with scene.open() as node:
+            await node.schedule(on_event(scope_id=PLATFORM_SCOPE))
+            first = [await node.notify(each) for each in same]
+            await scene.settle()
+            again = [await node.notify(each) for each in same]
+            await scene.settle()
+            assert first == again == [[run.run_id] for run in await runs_of(node, scope_id=PLATFORM_SCOPE)]
+            seen = [each.event.scope_id for each in scene.journal if each.event]
+            assert seen == ["default", "other", PLATFORM_SCOPE]
+
     @clause("EVENT-1", "after schedule returned, an event written on another node is handled", level=Level.NODES)
     async def test_an_event_on_another_node_is_not_missed(self, scene: Scene) -> None:
         async with scene.open() as one, scene.open() as two:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rota.errors import RotaError
 from rota.event import Event
-from rota.events import JobNotifyEventStore
+from rota.events import InMemoryEventStore, JobNotifyEventStore
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import event, on_event
 from rota_contracts.families._reading import only_run, runs_of
@@ -19,6 +19,15 @@ class _Full:
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         return []
+
+
+class _Lasting(InMemoryEventStore):
+    """One of several event stores that outlive the nodes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.positions = None
 
 
 class EventWritingClauses:
@@ -181,3 +190,37 @@ class EventSweepClauses:
             await scene.advance(minutes=2)
             assert len(await runs_of(node, "older")) == 1
             assert await runs_of(node, "newer") == []
+
+    @clause(
+        "EVENT-5",
+        "two event stores with names have a position each",
+        level=Level.NODES,
+        uses=("virtual",),
+    )
+    async def test_an_event_store_does_not_move_the_position_of_another(self, scene: Scene) -> None:
+        long, short = _Lasting("long"), _Lasting("short")
+        async with scene.open(events=long) as one, scene.open(events=short):
+            await one.schedule(on_event())
+            await long.write(*(event("Noise") for _ in range(20)), event(event_id="long"))
+            await scene.advance(minutes=1)
+            await short.write(event(event_id="short"))
+            await scene.advance(minutes=1)
+            assert [run.event_id for run in await runs_of(one)] == ["long", "short"]
+        async with scene.open(events=long) as one, scene.open(events=short) as two:
+            await two.schedule(on_event("newer"))
+            await scene.advance(minutes=1)
+            assert await runs_of(one, "newer") == []
+
+    @clause("EVENT-5", "an event store in memory begins anew, and digs up nothing of another", uses=("virtual",))
+    async def test_a_new_event_store_in_memory_does_not_begin_where_another_was(self, scene: Scene) -> None:
+        first, second = InMemoryEventStore(), InMemoryEventStore()
+        async with scene.open(events=first) as node:
+            await first.write(event(), *(event("Noise") for _ in range(20)))
+            await scene.advance(minutes=1)
+            await node.schedule(on_event())
+            async with scene.open(events=second):
+                await scene.advance(minutes=1)
+                await second.write(event(event_id="new"))
+                await scene.advance(minutes=1)
+            await scene.advance(minutes=1)
+            assert (await only_run(node)).event_id == "new"

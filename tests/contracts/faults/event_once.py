@@ -1,4 +1,4 @@
-"""Faults in how often an event starts a job (EVENT-3)."""
+"""Faults in how often an event starts a job (EVENT-1, EVENT-3)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota.backend import EventLimits, Refusal
+from rota.backend import EventLimits, JobKey, Refusal
 from rota.event import Event
 from rota.upkeep import Sweep
-from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess import InProcessBackend, occurrences
 from rota_backends.inprocess.books import Keys
 from rota_backends.inprocess.records import Lane
 from tests.contracts.faults._naming import of
@@ -87,6 +87,11 @@ class ComparesContents(InProcessBackend):
         return super()._notify_one(lane, evolve(event, event_id=first), limits, now)
 
 
+def _by_id(key: JobKey, event: Event) -> str:
+    """Whose id it is does not matter."""
+    return event.event_id
+
+
 async def _from_the_start(self: Sweep, position: int) -> int:
     return position
 
@@ -123,6 +128,12 @@ FAULTS = [
         "EVENT-3",
         of("EVENT-3", "an_event_id_does_not_reach_into_another_scope", "an_event_told_twice_does_not_run_twice"),
         on(RemembersIdsAlone),
+    ),
+    Fault(
+        "scopes share their event ids",
+        "EVENT-1",
+        of("EVENT-1", "a_platform_job_does_not_take_two_scopes_for_one"),
+        patch=replaced(occurrences, "event_occurrence", _by_id),
     ),
     Fault(
         "events are compared by content",

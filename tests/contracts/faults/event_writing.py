@@ -1,4 +1,4 @@
-"""Faults in the event store that notifies, in the sweep, in lanes and in chains of causes (EVENT-2, 4, 5, 6)."""
+"""Faults in the store that notifies, in the sweep, in lanes and in chains of causes (EVENT-2, 4, 5, 6; HIST-5)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from uuid import UUID, uuid4
 from attrs import evolve
 
 from rota import causation
-from rota.backend import Enqueue, EventLimits, Refusal
+from rota.backend import NO_RUN, Enqueue, EventLimits, Refusal, event_occurrence
 from rota.errors import OutcomeUnknown
 from rota.event import Event
 from rota.events import JobNotifyEventStore, store
 from rota.events.notify import JobNotifyEventStore as Decorator
-from rota.run import RunState
+from rota.run import Decision, DecisionKind, RunState
 from rota.upkeep import Sweep
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
@@ -27,7 +27,7 @@ from tests.contracts.faults.base import Fault, Patch, all_of, everywhere, on, re
 _write = Decorator.write
 
 
-async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...]) -> bool:
+async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...], job_store: Any) -> bool:
     """Stored is enough for now."""
     return False
 
@@ -35,7 +35,8 @@ async def leaves_it_to_the_sweep(self: Decorator, events: tuple[Event, ...]) -> 
 async def waits_for_handlers(self: Decorator, *events: Event) -> int:
     """The writer learns what became of the runs."""
     position = await _write(self, *events)
-    scheduler: Any = getattr(self._attached[0], "__self__", None) if self._attached else None
+    attached = [notify for known in self._job_stores.values() for notify in known.schedulers]
+    scheduler: Any = getattr(attached[0], "__self__", None) if attached else None
     if scheduler is not None and causation.current_run.get() is None:
         for run_id in await scheduler.notify(*events):
             await _success(scheduler, run_id)
@@ -53,7 +54,8 @@ async def _success(scheduler: Any, run_id: UUID) -> None:
 
 async def notifies_first(self: Decorator, *events: Event) -> int:
     """The event is stored when everybody knows of it."""
-    await self._notify(events)
+    for known in tuple(self._job_stores.values()):
+        await self._notify(events, known)
     return await self._inner.write(*events)
 
 
@@ -77,7 +79,8 @@ async def sweeps_nothing(self: Sweep) -> int:
 async def writes_and_skips(self: Decorator, *events: Event) -> int:
     """Whatever was written last is where the sweep begins."""
     position = await _write(self, *events)
-    self._delivered = position
+    for known in self._job_stores.values():
+        known.delivered = position
     return position
 
 
@@ -87,6 +90,18 @@ async def does_not_catch_up(self: Sweep) -> None:
 
 async def _from_the_start(self: Sweep, position: int) -> int:
     return position
+
+
+def _nothing_of(events: Any) -> None:
+    """No event store says anything about itself."""
+
+
+class HasOneBookmark(InProcessBackend):
+    """Whatever it is called."""
+
+    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        name = name if name == "job store" else "the bookmark"
+        return await super().bookmark(name, expected, value)
 
 
 class TrimsEvents(InProcessBackend):
@@ -147,6 +162,26 @@ class GivesUpWhenFull(InProcessBackend):
         return answers
 
 
+class DecidesAgain(InProcessBackend):
+    """A rejection is not remembered: the next time there may be room."""
+
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        answer = super()._notify_one(lane, event, limits, now)
+        if answer is Refusal.LANE_FULL:
+            self._event_keys.take((*lane.key, event_occurrence(lane.key, event)), NO_RUN, now)
+        return answer
+
+
+class RecordsAgain(InProcessBackend):
+    """Each time a rejected event is told is a decision."""
+
+    def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
+        key = (*lane.key, event_occurrence(lane.key, event))
+        if self._event_keys.holder(key, now) == NO_RUN:
+            lane.remember((Decision(DecisionKind.REJECTED, now, now, 1, None, "again"),))
+        return super()._notify_one(lane, event, limits, now)
+
+
 class CountsTheFinished(InProcessBackend):
     """A lane holds its history too."""
 
@@ -169,6 +204,11 @@ def _stamps(wrong: Any) -> Patch:
 
 def _as_it_is(events: tuple[Event, ...]) -> tuple[Event, ...]:
     return events
+
+
+def _only_the_first(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """An event that has a cause keeps it, although another run passes it on."""
+    return tuple(event if event.caused_by is not None else store.stamp(event) for event in events)
 
 
 def _always_caused(events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -241,6 +281,22 @@ FAULTS = [
             replaced(Sweep, "catch_up", does_not_catch_up), replaced(Sweep, "_move_over_delivered", _from_the_start)
         ),
     ),
+    Fault(
+        "a store has one bookmark",
+        "EVENT-5",
+        of("EVENT-5", "an_event_store_does_not_move_the_position_of_another"),
+        on(HasOneBookmark),
+    ),
+    Fault(
+        "event stores have one position",
+        "EVENT-5",
+        of(
+            "EVENT-5",
+            "an_event_store_does_not_move_the_position_of_another",
+            "a_new_event_store_in_memory_does_not_begin_where_another_was",
+        ),
+        patch=all_of(everywhere(store.name_of, _nothing_of), everywhere(store.positions_of, _nothing_of)),
+    ),
     Fault("event data is dropped", "EVENT-4", of("EVENT-4", "the_handler_sees_the_event_unchanged"), on(TrimsEvents)),
     Fault(
         "an event is handed on",
@@ -272,12 +328,30 @@ FAULTS = [
         of("EVENT-4", "a_job_does_not_hold_any_number_of_delayed_runs"),
         on(DelayedTakeNoRoom),
     ),
+    Fault(
+        "a rejected event is decided again",
+        "EVENT-4",
+        of("EVENT-4", "a_rejected_event_is_not_run_after_all"),
+        on(DecidesAgain),
+    ),
+    Fault(
+        "a rejected event is recorded again",
+        "HIST-5",
+        of("HIST-5", "a_rejection_is_not_recorded_twice"),
+        on(RecordsAgain),
+    ),
     Fault("finished runs fill the lane", "EVENT-4", of("EVENT-4", "a_job_does_not_stay_full"), on(CountsTheFinished)),
     Fault(
         "causes are not written down",
         "EVENT-6",
         of("EVENT-6", "an_event_does_not_forget_its_cause"),
         patch=_stamps(_as_it_is),
+    ),
+    Fault(
+        "an event keeps its first cause",
+        "EVENT-6",
+        of("EVENT-6", "an_event_that_is_passed_on_does_not_keep_its_depth"),
+        patch=_stamps(_only_the_first),
     ),
     Fault(
         "every event has a cause",

@@ -17,7 +17,7 @@ from rota_backends.inprocess.records import Lane
 
 
 @cache
-def random_event_run_id(key: JobKey, event_id: str) -> UUID:
+def random_event_run_id(key: JobKey, occurrence: str) -> UUID:
     """Random, and yet the same for every repeat."""
     return uuid4()
 

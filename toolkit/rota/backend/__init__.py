@@ -5,6 +5,7 @@ from __future__ import annotations
 from rota.backend.fact import Fact, schedule_text
 from rota.backend.port import Backend
 from rota.backend.types import (
+    NO_RUN,
     Census,
     Claim,
     Claimed,
@@ -34,13 +35,16 @@ from rota.backend.types import (
     Settlement,
     Standing,
     StoredJob,
+    event_answer,
+    event_occurrence,
     event_run_id,
     is_held,
 )
 
 __all__ = [
-    "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits", "Fact",
-    "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
+    "NO_RUN", "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
+    "Fact", "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
     "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside",
-    "Settlement", "Standing", "StoredJob", "event_run_id", "is_held", "schedule_text",
+    "Settlement", "Standing", "StoredJob", "event_answer", "event_occurrence", "event_run_id", "is_held",
+    "schedule_text",
 ]  # fmt: skip

@@ -174,11 +174,13 @@ class Backend(ABC):
     @abstractmethod
     async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
         """Per event: match the OnEvent jobs stored now, by scope (`_platform` matches every scope), module, type and
-        subject, and enqueue one run each with id `event_run_id(job, event_id)` (EVENT-1, EVENT-3).
+        subject, and enqueue one run each with id `event_run_id(job, occurrence)` (EVENT-1, EVENT-3), where the
+        occurrence is `event_occurrence(job, event)`.
 
-        A known `(job, event_id)` gives that run's id again, also after the run itself was pruned, for `memory`. A
+        A known `(job, occurrence)` gives that run's id again, also after the run itself was pruned, for `memory`. A
         lifecycle event about the job itself does not match. At `max_depth` the run is stored DEAD, with both facts of a
-        dead letter (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4)."""
+        dead letter (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4): that is remembered
+        like a run, under `NO_RUN`, so that a repeat gives LANE_FULL again and records nothing."""
 
     # --- work ---
 

@@ -27,9 +27,18 @@ class JobKey(NamedTuple):
     job_id: str
 
 
-def event_run_id(key: JobKey, event_id: str) -> UUID:
+def event_occurrence(key: JobKey, event: Event) -> str:
+    """What names an event among the occurrences of a job (EVENT-3): its id, with its scope where that is another.
+
+    Jobs of the platform hear of every scope, and each scope gives ids of its own (EVENT-1). No name holds the separator
+    (ID-1).
+    """
+    return event.event_id if event.scope_id == key.scope_id else f"{event.scope_id}\x1f{event.event_id}"
+
+
+def event_run_id(key: JobKey, occurrence: str) -> UUID:
     """The id of the run that stands for an event and a job: the same on every node and every repeat (EVENT-3)."""
-    return uuid5(NAMESPACE_OID, "\x00".join((*key, event_id)))
+    return uuid5(NAMESPACE_OID, "\x00".join((*key, occurrence)))
 
 
 # --- jobs ---
@@ -212,6 +221,14 @@ class Refusal(Enum):
     NO_SUCH_JOB = "no such job"
     NO_SUCH_RUN = "no such dead letter"
     LANE_FULL = "lane full"
+
+
+NO_RUN = UUID(int=0)  # holds the key of an event that was rejected
+
+
+def event_answer(holder: UUID) -> UUID | Refusal:
+    """What the key of an event that is known says: the run that stands for it, or that it was rejected (EVENT-4)."""
+    return Refusal.LANE_FULL if holder == NO_RUN else holder
 
 
 @define(eq=False)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from attrs import frozen
 
 from rota.event import Event
-from rota.events.store import EventStore, stamped
+from rota.events.store import EventStore, name_of, positions_of, stamped
 
 log = logging.getLogger("rota.events")
 
@@ -58,6 +58,16 @@ class HookedEventStore:
                 if subscription.wants(event):
                     await _tell(subscription.callback, event)
         return position
+
+    @property
+    def name(self) -> str | None:
+        """That of the store below."""
+        return name_of(self._inner)
+
+    @property
+    def positions(self) -> dict[int, int] | None:
+        """Those of the store below."""
+        return positions_of(self._inner)
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """What the store below has."""

@@ -8,15 +8,25 @@ import logging
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
+from attrs import define
+
 from rota.errors import LaneFull
 from rota.event import Event
 from rota.events.hooked import is_cancelled_from_outside
-from rota.events.store import EventStore, stamped
+from rota.events.store import EventStore, name_of, positions_of, stamped
 
 log = logging.getLogger("rota.events")
 
 Notify = Callable[..., Awaitable[list[UUID]]]
 OnError = Callable[[Event, Exception], Awaitable[None] | None]
+
+
+@define(eq=False)
+class _JobStore:
+    """The schedulers over one job store: whichever of them is told, the same runs are stored."""
+
+    schedulers: tuple[Notify, ...] = ()
+    delivered: int = 0  # every event up to this position was notified
 
 
 class JobNotifyEventStore:
@@ -25,68 +35,66 @@ class JobNotifyEventStore:
     When `write` returns without having called `on_error`, the runs are stored. If notifying fails the write succeeds
     all the same; `on_error(event, error)`, sync or async, is called for each event concerned (it is logged if there is
     none), and the scheduler's sweep delivers later. Handlers never run on the writer's stack. Several schedulers may
-    share one store.
+    share one store: one of each job store is told, another of it if that fails.
     """
 
     def __init__(self, inner: EventStore, on_error: OnError | None = None) -> None:
         self._inner = inner
         self._on_error = on_error
-        self._attached: tuple[Notify, ...] = ()
-        self._delivered = 0
+        self._job_stores: dict[int, _JobStore] = {}
 
-    @property
-    def delivered(self) -> int | None:
-        """Every event up to this position was notified; None while several schedulers share this store."""
-        return self._delivered if len(self._attached) == 1 else None
+    def delivered(self, job_store: int = 0) -> int:
+        """Every event up to this position was notified to the job store."""
+        return self._job_stores[job_store].delivered if job_store in self._job_stores else 0
 
-    def delivered_up_to(self, position: int) -> None:
+    def delivered_up_to(self, position: int, job_store: int = 0) -> None:
         """The sweep has notified everything up to this position."""
-        self._delivered = max(self._delivered, position)
+        if job_store in self._job_stores:
+            known = self._job_stores[job_store]
+            known.delivered = max(known.delivered, position)
 
-    def attach(self, notify: Notify) -> None:
-        """A scheduler has started: tell it of events."""
-        self._attached += (notify,)
+    def attach(self, notify: Notify, job_store: int = 0) -> None:
+        """A scheduler has started: tell it of events. Those that name the same job store stand in for each other."""
+        self._job_stores.setdefault(job_store, _JobStore()).schedulers += (notify,)
 
     def detach(self, notify: Notify) -> None:
         """A scheduler leaves."""
-        self._attached = tuple(each for each in self._attached if each != notify)
+        for job_store, known in tuple(self._job_stores.items()):
+            known.schedulers = tuple(each for each in known.schedulers if each != notify)
+            if not known.schedulers:
+                del self._job_stores[job_store]
 
     async def write(self, *events: Event) -> int:
         """Store the events, then have the runs of the jobs they trigger stored."""
         events = stamped(events)
         position = await self._inner.write(*events)
-        if events and self._attached and await self._notify(events) and position - len(events) == self._delivered:
-            self._delivered = position
+        for known in tuple(self._job_stores.values()) if events else ():
+            if await self._notify(events, known) and position - len(events) == known.delivered:
+                known.delivered = position
         return position
+
+    @property
+    def name(self) -> str | None:
+        """That of the store below."""
+        return name_of(self._inner)
+
+    @property
+    def positions(self) -> dict[int, int] | None:
+        """Those of the store below."""
+        return positions_of(self._inner)
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """What the store below has."""
         return await self._inner.read(after, limit)
 
-    async def _notify(self, events: tuple[Event, ...]) -> bool:
-        error = await self._attempt(events)
+    async def _notify(self, events: tuple[Event, ...], job_store: _JobStore) -> bool:
+        error = await _attempt(events, job_store)
         if isinstance(error, LaneFull) and len(events) > 1:
             for event in events:  # one of them was refused: find out which; the others are known already (EVENT-3)
-                await self._report((event,), await self._attempt((event,)))
+                await self._report((event,), await _attempt((event,), job_store))
         else:
             await self._report(events, error)
         return error is None
-
-    async def _attempt(self, events: tuple[Event, ...]) -> Exception | None:
-        """Through the first scheduler that takes them."""
-        failure: Exception | None = None
-        for notify in self._attached:
-            try:
-                await notify(*events)
-            except LaneFull as error:  # an answer: any other scheduler would give the same
-                return error
-            except (Exception, asyncio.CancelledError) as error:
-                if is_cancelled_from_outside(error):
-                    raise
-                failure = error if isinstance(error, Exception) else RuntimeError("notifying was cancelled")
-            else:
-                return None
-        return failure
 
     async def _report(self, events: tuple[Event, ...], error: Exception | None) -> None:
         if error is None:
@@ -105,3 +113,20 @@ class JobNotifyEventStore:
         answer = self._on_error(event, error)
         if inspect.isawaitable(answer):
             await answer
+
+
+async def _attempt(events: tuple[Event, ...], job_store: _JobStore) -> Exception | None:
+    """Through the first scheduler that takes them."""
+    failure: Exception | None = None
+    for notify in job_store.schedulers:
+        try:
+            await notify(*events)
+        except LaneFull as error:  # an answer: any other scheduler would give the same
+            return error
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled_from_outside(error):
+                raise
+            failure = error if isinstance(error, Exception) else RuntimeError("notifying was cancelled")
+        else:
+            return None
+    return failure

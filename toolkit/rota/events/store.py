@@ -10,11 +10,22 @@ from rota.backend.fact import Fact
 from rota.causation import current_run
 from rota.errors import ScheduleError
 from rota.event import Event
-from rota.names import check_limit
+from rota.names import check_limit, check_name
 
 
 class EventStore(Protocol):
-    """Append-only. A position never becomes visible after a higher one."""
+    """Append-only. A position never becomes visible after a higher one.
+
+    How far its events were delivered is stored with the jobs (EVENT-5), so that the next node goes on there. Two
+    optional attributes say where:
+
+    - `name: str`: event stores that differ and serve the jobs of one job store need a name each; every node gives the
+      same one. Without it the position is that of "the" event store.
+    - `positions: dict[int, int]`: a store that ends with its process keeps the positions itself, by job store; nothing
+      about it is left behind when it is gone.
+
+    A decorator passes on what the store below has.
+    """
 
     async def write(self, *events: Event) -> int:
         """Store the events in this order; the position of the last one."""
@@ -25,12 +36,30 @@ class EventStore(Protocol):
         ...
 
 
+def name_of(events: EventStore) -> str | None:
+    """The name of an event store, if it has one."""
+    name: str | None = getattr(events, "name", None)
+    return None if name is None else check_name("name", name)
+
+
+def positions_of(events: EventStore) -> dict[int, int] | None:
+    """The positions that an event store keeps itself, if it does."""
+    return getattr(events, "positions", None)
+
+
 def stamp(event: Event) -> Event:
-    """The event with the run at work here as its cause, one deeper (EVENT-6); left alone if it has a cause already."""
+    """The event with the run at work here as its cause, one deeper (EVENT-6), whatever it carried before.
+
+    A handler that passes its own event on would otherwise hand on the cause and the depth of that event, and a chain of
+    such handlers would never end.
+    """
     cause = current_run.get()
-    if cause is None or event.caused_by is not None or isinstance(event, Fact):
+    if cause is None or isinstance(event, Fact):
         return event
-    return evolve(event, caused_by=cause.run_id, depth=cause.depth + 1)
+    carried = (cause.run_id, cause.depth + 1)
+    if (event.caused_by, event.depth) == carried:  # one store stacked on another: the upper one did it
+        return event
+    return evolve(event, caused_by=carried[0], depth=carried[1])
 
 
 def stamped(events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -47,6 +76,7 @@ class InMemoryEventStore:
         self._keep = keep
         self._events: list[Event] = []
         self._forgotten = 0  # the position of the event before the first one here
+        self.positions: dict[int, int] | None = {}
 
     async def write(self, *events: Event) -> int:
         """Store the events as they are: nothing is encoded."""

@@ -374,7 +374,7 @@ $$;
 CREATE FUNCTION notify_jobs(
     p_now timestamptz, p_tag text, p_scope text, p_module text, p_type text, p_subject text, p_event_id text,
     p_event text, p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer,
-    p_scopes text[], p_jobs text[], p_runs uuid[]
+    p_no_run uuid, p_scopes text[], p_jobs text[], p_occurrences text[], p_runs uuid[]
 ) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
@@ -392,8 +392,8 @@ BEGIN
         CONTINUE WHEN NOT EXISTS (
             SELECT FROM job WHERE lane = v_lanes[i] AND source_module = p_module AND event_type = p_type
                 AND (subject IS NULL OR subject = p_subject));
-        v_answer := _notify(v_lanes[i], v_at, p_runs[i], p_event_id, p_event, coalesce(p_occurred, v_at), p_depth,
-            p_memory, p_limit, p_max_depth);
+        v_answer := _notify(v_lanes[i], v_at, p_occurrences[i], p_runs[i], p_event_id, p_event,
+            coalesce(p_occurred, v_at), p_depth, p_memory, p_limit, p_max_depth, p_no_run);
         v_woke := v_woke OR v_answer.woke;
         RETURN NEXT v_answer;
     END LOOP;
@@ -403,8 +403,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _notify(
-    p_lane bigint, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_occurred timestamptz,
-    p_depth integer, p_memory interval, p_limit integer, p_max_depth integer
+    p_lane bigint, p_at timestamptz, p_occurrence text, p_run uuid, p_event_id text, p_event text,
+    p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer, p_no_run uuid
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
     j job;
@@ -412,22 +412,22 @@ DECLARE
     v_run run;
 BEGIN
     SELECT holder INTO v_holder FROM held_key
-    WHERE kind = 'event' AND lane = p_lane AND name = p_event_id AND until > p_at;
+    WHERE kind = 'event' AND lane = p_lane AND name = p_occurrence AND until > p_at;
     IF FOUND THEN
         RETURN ROW(v_holder, NULL, false)::enqueued;
-    END IF;
-    SELECT * INTO j FROM job WHERE lane = p_lane;
-    PERFORM _drain_lane(p_lane, p_at);
-    IF p_depth < p_max_depth AND (SELECT unfinished FROM lane WHERE id = p_lane) >= p_limit THEN
-        PERFORM _remember(p_lane, jsonb_build_array(jsonb_build_object('kind', 'rejected', 'first', p_occurred,
-            'last', p_occurred, 'count', 1, 'detail', format('event %s: lane full', p_event_id))));
-        RETURN ROW(NULL, 'lane full', false)::enqueued;
     END IF;
     IF _is_known(p_run) THEN  -- the event's memory ended before its run did
         RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
-    INSERT INTO held_key VALUES ('event', p_lane, p_event_id, p_run, p_at + p_memory)
-    ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
+    SELECT * INTO j FROM job WHERE lane = p_lane;
+    PERFORM _drain_lane(p_lane, p_at);
+    IF p_depth < p_max_depth AND (SELECT unfinished FROM lane WHERE id = p_lane) >= p_limit THEN
+        PERFORM _hold_event(p_lane, p_occurrence, p_no_run, p_at + p_memory);
+        PERFORM _remember(p_lane, jsonb_build_array(jsonb_build_object('kind', 'rejected', 'first', p_occurred,
+            'last', p_occurred, 'count', 1, 'detail', format('event %s: lane full', p_event_id))));
+        RETURN ROW(NULL, 'lane full', false)::enqueued;
+    END IF;
+    PERFORM _hold_event(p_lane, p_occurrence, p_run, p_at + p_memory);
     IF p_depth >= p_max_depth THEN
         PERFORM _bury(j, p_at, p_run, p_event_id, p_event, p_depth,
             format('the chain of causes is %s deep, %s is the limit', p_depth, p_max_depth));
@@ -444,6 +444,13 @@ BEGIN
     v_run.event := p_event;
     RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
 END $$;
+
+-- From here on the event is known: by its run, or as rejected.
+CREATE FUNCTION _hold_event(p_lane bigint, p_occurrence text, p_holder uuid, p_until timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO held_key VALUES ('event', p_lane, p_occurrence, p_holder, p_until)
+    ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
+$$;
 
 -- The admins are to be told of these letters.
 CREATE FUNCTION _notice(p_runs uuid[]) RETURNS void LANGUAGE plpgsql AS $$

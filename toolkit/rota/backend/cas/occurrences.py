@@ -12,6 +12,7 @@ from rota.backend.cas.records import Run, load
 from rota.backend.cas.step import Moved, Step
 from rota.backend.fact import Fact
 from rota.backend.types import (
+    NO_RUN,
     Due,
     DueJob,
     Enqueue,
@@ -21,6 +22,8 @@ from rota.backend.types import (
     Firing,
     JobKey,
     Refusal,
+    event_answer,
+    event_occurrence,
     event_run_id,
 )
 from rota.definition import OnEvent
@@ -111,21 +114,25 @@ class Occurrences(Base):
         return told
 
     async def _notify_one(self, key: JobKey, event: Event, limits: EventLimits) -> UUID | Refusal | None:
+        occurrence = event_occurrence(key, event)
+
         async def change(step: Step) -> UUID | Refusal | None:
             if not _matches(step, event):
                 return None
-            holder = await step.holder("event", event.event_id)
+            holder = await step.holder("event", occurrence)
             if holder is not None:
-                return holder
+                return event_answer(holder)
+            run_id = event_run_id(key, occurrence)
+            if await step.run_by_id(run_id) is not None:  # the event's memory ended before its run did
+                return run_id
             too_deep = event.depth >= limits.max_depth
             if not too_deep and step.lane.unfinished() >= limits.lane_limit:
                 at = event.occurred_at or step.now
                 detail = f"event {event.event_id}: lane full"
                 step.remember(Decision(DecisionKind.REJECTED, at, at, 1, None, detail))
+                step.take("event", occurrence, NO_RUN, limits.memory)
                 return Refusal.LANE_FULL
-            run_id = event_run_id(key, event.event_id)
-            if await step.run_by_id(run_id) is not None:  # the event's memory ended before its run did
-                return run_id
+            step.take("event", occurrence, run_id, limits.memory)
             _arrive_by_event(step, run_id, event, limits, too_deep)
             return run_id
 
@@ -187,7 +194,6 @@ def _arrive_by_event(step: Step, run_id: UUID, event: Event, limits: EventLimits
     event = event.as_event() if isinstance(event, Fact) else event
     run = step.new_run(run_id, Cause.EVENT)
     run.event, run.depth = event, event.depth
-    step.take("event", event.event_id, run_id, limits.memory)
     if not too_deep:
         step.arrive(run)
         return

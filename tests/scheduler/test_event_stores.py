@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rota import (
+    Event,
+    EventStore,
+    HandlerRegistry,
+    HookedEventStore,
+    InMemoryEventStore,
+    JobContext,
+    JobDefinition,
+    JobNotifyEventStore,
+    OnEvent,
+    ScheduleError,
+    Scheduler,
+    VirtualClock,
+)
+from rota.backend import Backend
+from rota.backend.cas import CasBackend
+from rota_backends.inprocess import InProcessBackend
+from rota_backends.sqlite import SqliteBackend
+from tests.cas.memory import MemoryStore
+
+ORDERED = Event("shop", "Ordered", event_id="order-1")
+
+
+class Named(InMemoryEventStore):
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__()
+        self.name = name
+        self.positions = None
+
+
+class Bookmarks(InProcessBackend):
+    @property
+    def names(self) -> set[str]:
+        return set(self._bookmarks)
+
+
+def registry() -> HandlerRegistry:
+    handlers = HandlerRegistry()
+
+    @handlers.register("index")
+    async def index(ctx: JobContext) -> None: ...
+
+    return handlers
+
+
+def job(job_id: str) -> JobDefinition:
+    return JobDefinition(job_id, "index", OnEvent("shop", "Ordered"))
+
+
+async def events_of(scheduler: Scheduler, job_id: str) -> list[str | None]:
+    return [run.event_id for run in await scheduler.get_run_history(job_id)]
+
+
+async def test_a_write_makes_the_runs_on_every_backend() -> None:
+    clock = VirtualClock()
+    here, there = InProcessBackend(clock=clock), InProcessBackend(clock=clock)
+    events = JobNotifyEventStore(InMemoryEventStore())
+    async with Scheduler(here, registry(), events=events) as one, Scheduler(there, registry(), events=events) as two:
+        await one.schedule(job("here"))
+        await two.schedule(job("there"))
+        await events.write(ORDERED)
+        assert await events_of(one, "here") == await events_of(two, "there") == ["order-1"]
+
+
+async def test_an_event_that_reached_one_backend_is_still_swept_to_the_other() -> None:
+    clock = VirtualClock()
+    here, there = InProcessBackend(clock=clock), InProcessBackend(clock=clock)
+    inner = InMemoryEventStore()
+    events = JobNotifyEventStore(inner)
+    async with Scheduler(there, registry(), events=events) as two:
+        await two.schedule(job("there"))
+    async with Scheduler(here, registry(), events=events):
+        await events.write(ORDERED)
+        await clock.advance(timedelta(seconds=5))
+    async with Scheduler(there, registry(), events=events) as two:
+        await clock.advance(timedelta(seconds=5))
+        assert await events_of(two, "there") == ["order-1"]
+
+
+@pytest.mark.parametrize(
+    ("events", "bookmarks"),
+    [
+        (InMemoryEventStore(), set[str]()),
+        (JobNotifyEventStore(HookedEventStore(InMemoryEventStore())), set[str]()),
+        (Named(), {"events"}),
+        (JobNotifyEventStore(HookedEventStore(Named("orders"))), {"events/orders"}),
+    ],
+    ids=["memory", "memory, decorated", "without a name", "named, decorated"],
+)
+async def test_the_position_of_an_event_store_is_kept_where_it_says(events: EventStore, bookmarks: set[str]) -> None:
+    backend = Bookmarks(clock=VirtualClock())
+    async with Scheduler(backend, registry(), events=events) as scheduler:
+        await events.write(ORDERED)
+        await scheduler.schedule(job("job"))
+    assert backend.names == bookmarks | {"job store"}
+
+
+async def test_the_name_of_an_event_store_is_a_name() -> None:
+    scheduler = Scheduler(InProcessBackend(), registry(), events=Named(""))
+    with pytest.raises(ScheduleError, match="name"):
+        await scheduler.__aenter__()
+
+
+def in_process(folder: Path) -> Backend:
+    return InProcessBackend(clock=VirtualClock())
+
+
+def sqlite(folder: Path) -> Backend:
+    return SqliteBackend(folder / "jobs.db", clock=VirtualClock())
+
+
+def cas(folder: Path) -> Backend:
+    return CasBackend(MemoryStore(), clock=VirtualClock())
+
+
+@pytest.mark.parametrize("make", [in_process, sqlite, cas])
+async def test_an_event_whose_run_still_waits_is_not_rejected(make: Callable[[Path], Backend], tmp_path: Path) -> None:
+    backend = make(tmp_path)
+    assert isinstance(backend.clock, VirtualClock)
+    short = timedelta(minutes=1)
+    async with Scheduler(backend, registry(), lane_limit=1, event_memory=short) as scheduler:
+        await scheduler.schedule(job("job"))
+        await scheduler.pause("job", reason="to wait")
+        first = await scheduler.notify(ORDERED)
+        await backend.clock.advance(2 * short)
+        assert await scheduler.notify(ORDERED) == first
+        assert await scheduler.admin.decisions("job") == []
