@@ -130,3 +130,14 @@ async def test_a_row_is_not_forgotten_within_a_day(store: Store) -> None:
     await store.prune()
     assert not await store.buries("fresh")
     assert [node.node_id for node in (await store.backend.census()).nodes] == ["judge"]
+
+
+async def test_a_clock_set_back_does_not_make_a_node_wait_until_it_has_caught_up(store: Store) -> None:
+    await store.renew("able")
+    store.clock.step(timedelta(hours=2))
+    await store.renew("judge")
+    store.clock.step(-timedelta(hours=1))
+    await store.renew("judge")
+    assert not await store.buries("judge")
+    await store.stays("judge", 1)
+    assert await store.buries("judge")

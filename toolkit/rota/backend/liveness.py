@@ -44,7 +44,7 @@ def over(nodes: Collection[NodeInfo], now: datetime) -> tuple[NodeInfo, ...]:
 
 def _steady_since(node: NodeInfo | None, now: datetime) -> datetime:
     """Since when it is in unbroken contact. Nodes renew every third of a lease: in a pause of less than half a lease no
-    other row of the same lease has ended, in a longer one it may have."""
-    if node is None or node.seen_at is None or node.steady_since is None or now >= node.seen_at + node.lease / 2:
+    other row of the same lease has ended, in a longer one it may have. If the clock was set back it begins anew."""
+    if node is None or node.seen_at is None or node.steady_since is None:
         return now
-    return node.steady_since
+    return node.steady_since if node.steady_since <= now < node.seen_at + node.lease / 2 else now

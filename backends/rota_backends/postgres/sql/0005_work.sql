@@ -86,9 +86,11 @@ BEGIN
 END $$;
 
 -- Since when a node is in unbroken contact. Nodes renew every third of a lease: in a pause of less than half a lease no
--- other row of the same lease has ended, in a longer one it may have. (`rota.backend.liveness` says the same.)
+-- other row of the same lease has ended, in a longer one it may have. If the clock was set back it begins anew.
+-- (`rota.backend.liveness` says the same.)
 CREATE FUNCTION _steady_since(p_node node, p_at timestamptz) RETURNS timestamptz LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN p_node.seen_at + p_node.lease / 2 > p_at THEN p_node.steady_since ELSE p_at END
+    SELECT CASE WHEN p_node.steady_since <= p_at AND p_node.seen_at + p_node.lease / 2 > p_at
+                THEN p_node.steady_since ELSE p_at END
 $$;
 
 -- Nodes that may be alive, as far as another one can know: those heard of within their lease; and those not heard of, as
