@@ -10,9 +10,7 @@ from datetime import datetime, timedelta
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-from attrs import evolve
-
-from rota.backend import Fact, JobKey, NodeInfo, Notice, SetAside, is_held
+from rota.backend import Fact, JobKey, NodeInfo, Notice, SetAside, is_held, liveness
 from rota.definition import JobDefinition, OnEvent
 from rota.event import Event
 from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
@@ -152,24 +150,25 @@ class Nodes:
         return False
 
     def seen(self, node: NodeInfo, now: datetime) -> None:
-        self._nodes[node.node_id] = evolve(node, seen_at=now)
+        self._nodes[node.node_id] = liveness.heard_of(node, self._nodes.get(node.node_id), now)
 
     def gone(self, node_id: str) -> None:
         self._nodes.pop(node_id, None)
         self._numbers.pop(node_id, None)
 
     def alive(self, now: datetime) -> tuple[NodeInfo, ...]:
-        return tuple(
-            node for node in self._nodes.values() if node.seen_at is not None and now < node.seen_at + node.lease
-        )
+        return liveness.alive(self._nodes.values(), now)
 
     def handlers(self, now: datetime) -> frozenset[str]:
         return frozenset().union(*(node.handlers for node in self.alive(now)))
 
+    def served(self, judge: str, now: datetime) -> frozenset[str]:
+        return liveness.served(self._nodes.values(), judge, now)
+
     def forget(self, now: datetime) -> None:
-        alive = {node.node_id for node in self.alive(now)}
-        self._nodes = {node_id: node for node_id, node in self._nodes.items() if node_id in alive}
-        self._numbers = {node_id: number for node_id, number in self._numbers.items() if node_id in alive}
+        for node in liveness.over(self._nodes.values(), now):
+            del self._nodes[node.node_id]
+        self._numbers = {node_id: number for node_id, number in self._numbers.items() if node_id in self._nodes}
 
 
 News = TypeVar("News", bound=Fact | Notice)

@@ -36,15 +36,15 @@ class Work(Store):
         if request.number and self._nodes.is_repeat(request.node_id, request.number):
             return Claimed(now, self._claimed_before(request), self._expired(now), self._next_claimable())
         handlers = request.handlers
-        live: frozenset[str] | None = None
+        served: frozenset[str] | None = None
 
         def serves(handler: str) -> bool:
-            nonlocal live
+            nonlocal served
             if handler in handlers:
                 return True
-            if live is None:
-                live = self._nodes.handlers(now)
-            return handler not in live
+            if served is None:
+                served = self._nodes.served(request.node_id, now)
+            return handler not in served
 
         claims = [
             self._hand_over(lane, request, now) for lane in self._ready.take(request.limit, request.queues, serves)

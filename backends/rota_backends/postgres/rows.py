@@ -216,7 +216,7 @@ def node(row: Row) -> NodeInfo:
     """A node as it last reported itself."""
     return NodeInfo(
         row["node_id"], frozenset(row["handlers"]), row["slots"], row["running"], row["host"], row["pid"], row["lease"],
-        row["started_at"], row["seen_at"],
+        row["started_at"], row["seen_at"], row["steady_since"],
     )  # fmt: skip
 
 

@@ -70,13 +70,13 @@ def _is_repeat(session: Session, request: ClaimRequest) -> bool:
 
 def _kinds(session: Session, request: ClaimRequest) -> Iterator[Kind]:
     """Rank, queue and handler of ready lanes this request may have; one probe each, however many lanes there are."""
-    live: frozenset[str] | None = None
+    served: frozenset[str] | None = None
     kind: Kind | None = session.db.execute(_FIRST_KIND).fetchone()
     while kind is not None:
         is_served = kind[2] in request.handlers
         if not is_served:
-            live = nodes.handlers(session) if live is None else live
-            is_served = kind[2] not in live  # nobody has it: it is handed out to be dead-lettered (RETRY-4)
+            served = nodes.served(session, request.node_id) if served is None else served
+            is_served = kind[2] not in served  # nobody has it: it is handed out to be dead-lettered (RETRY-4)
         if is_served and (request.queues is None or request.queues.get(kind[1], 0) > 0):
             yield kind
         kind = session.db.execute(_NEXT_KIND, kind).fetchone()

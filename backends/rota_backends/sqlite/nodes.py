@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from attrs import evolve
-
-from rota.backend import Census, LockGrant, NodeInfo
+from rota.backend import Census, LockGrant, NodeInfo, liveness
 from rota_backends.sqlite import notices, outbox
 from rota_backends.sqlite.codes import dump, instant, load, span
 from rota_backends.sqlite.session import Session
@@ -16,9 +14,10 @@ _CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim after 
 
 def seen(session: Session, node: NodeInfo) -> None:
     """It is alive, for as long as its lease."""
+    before = session.one("SELECT info FROM rota_node WHERE node = ?", (node.node_id,))
     row = (
         node.node_id,
-        dump(evolve(node, seen_at=session.time), NodeInfo),
+        dump(liveness.heard_of(node, None if before is None else load(before, NodeInfo), session.time), NodeInfo),
         session.now,
         session.now + span(node.lease),
     )
@@ -38,14 +37,19 @@ def alive(session: Session) -> tuple[NodeInfo, ...]:
     return tuple(load(info, NodeInfo) for (info,) in rows)
 
 
-def handlers(session: Session) -> frozenset[str]:
-    """Every handler that some live node has (RETRY-4)."""
-    return frozenset().union(*(node.handlers for node in alive(session)))
+def served(session: Session, judge: str) -> frozenset[str]:
+    """Every handler that some node may have (RETRY-4)."""
+    return liveness.served(_known(session), judge, session.time)
+
+
+def _known(session: Session) -> list[NodeInfo]:
+    return [load(info, NodeInfo) for (info,) in session.db.execute("SELECT info FROM rota_node")]
 
 
 def forget(session: Session) -> None:
     """Nodes that are dead, and what they asked for."""
-    session.db.execute("DELETE FROM rota_node WHERE until <= ?", (session.now,))
+    over = [(node.node_id,) for node in liveness.over(_known(session), session.time)]
+    session.db.executemany("DELETE FROM rota_node WHERE node = ?", over)
     session.db.execute("DELETE FROM rota_claim WHERE at < ?", (session.now - _CLAIMS_KEPT,))
 
 
@@ -89,6 +93,7 @@ def census(session: Session, scope_id: str | None) -> Census:
     letters = "" if scope_id is None else " WHERE scope_id = :scope"
     names = f"SELECT DISTINCT handler FROM rota_job WHERE definition IS NOT NULL{lanes}"
     stored = {row[0] for row in session.db.execute(names, where)}
+    nodes = alive(session)
     return Census(
         now=session.time,
         jobs=count(f"SELECT count(*) FROM rota_job WHERE definition IS NOT NULL{lanes}"),
@@ -98,8 +103,8 @@ def census(session: Session, scope_id: str | None) -> Census:
         set_aside=count(
             "SELECT (SELECT count(*) FROM rota_aside) + (SELECT count(*) FROM rota_notice WHERE problem IS NOT NULL)"
         ),
-        nodes=alive(session),
-        missing_handlers=tuple(sorted(stored - handlers(session))),
+        nodes=nodes,
+        missing_handlers=tuple(sorted(stored.difference(*(node.handlers for node in nodes)))),
         untold_since=outbox.untold_since(session),
         unnoticed_since=notices.untold_since(session),
     )

@@ -290,8 +290,10 @@ FAULTS = [
     Fault("nodes do not know of each other's handlers", "RETRY-4", of(
         "RETRY-4", "a_node_does_not_take_runs_it_has_no_handler_for",
         "a_busy_node_does_not_make_its_handlers_missing",
-    ) + of("OPS-1", "health_does_not_cry_wolf"),
-        patch=replaced(Nodes, "handlers", lambda nodes, now: frozenset())),
+    ) + of("OPS-1", "health_does_not_cry_wolf"), patch=all_of(
+        replaced(Nodes, "handlers", lambda nodes, now: frozenset()),
+        replaced(Nodes, "served", lambda nodes, judge, now: frozenset()),
+    )),
     Fault("a waiting retry takes a slot", "RETRY-6", of(
         "RETRY-6", "a_waiting_retry_does_not_take_a_slot", "failing_jobs_do_not_delay_others",
     ), on(RetriesTakeSlots)),

@@ -193,14 +193,17 @@ class Backend(ABC):
         there is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in
         one step: token + 1 (strictly increasing per job, across removal too), attempt + 1, lease, node, started_at, the
         job's last_attempt_at, the TRIGGERED fact. Heads whose handler is not in `handlers` are left alone, unless no
-        live node has it: then `handler_is_missing`. A repeat (same node and number) hands over nothing new: it gives
+        node has it: then `handler_is_missing`. A node that was not heard of for its lease, and did not leave, counts as
+        one that has its handlers until the node that asks has itself been in unbroken contact for that lease: after an
+        outage all look dead (`rota.backend.liveness`). A repeat (same node and number) hands over nothing new: it gives
         the claims of that number that still hold. Expired leases are not taken over but listed, up to 100: the caller
         settles them with `only_if_expired`."""
 
     @abstractmethod
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
         """The node is alive; its leases last at least `lease` from now (never shorter than before). An expired lease
-        that nobody settled is renewed too; one with another token is `lost` (LEASE-1)."""
+        that nobody settled is renewed too; one with another token is `lost` (LEASE-1). Since when the node is in
+        unbroken contact is kept for `claim`."""
 
     @abstractmethod
     async def settle(
@@ -242,7 +245,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def prune(self, request: Prune) -> int:
-        """Forget at most `limit` entries; how many it was. Unfinished runs and dead letters stay (HIST-2)."""
+        """Forget at most `limit` entries; how many it was. Unfinished runs and dead letters stay (HIST-2), and so do
+        nodes that were heard of in the last day: `claim` asks for them."""
 
     @abstractmethod
     async def relay(

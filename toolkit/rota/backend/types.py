@@ -265,7 +265,7 @@ class Claim:
     """A run handed to a node: attempt counted, lease and token stored.
 
     `definition` is the one under which the run was queued (REG-3), except queue and priority. `handler_is_missing`
-    marks a run whose handler no live node has: it is handed out only to be dead-lettered (RETRY-4).
+    marks a run whose handler no node has: it is handed out only to be dead-lettered (RETRY-4).
     """
 
     key: JobKey
@@ -360,6 +360,7 @@ class NodeInfo:
     lease: timedelta = timedelta(seconds=30)  # not heard of for longer than this: the node is dead
     started_at: datetime | None = None
     seen_at: datetime | None = None
+    steady_since: datetime | None = None  # in unbroken contact with the store; see `rota.backend.liveness`
 
 
 # --- reading and cleaning ---

@@ -266,7 +266,8 @@ CREATE TABLE node (
     pid integer NOT NULL DEFAULT 0,
     lease interval NOT NULL DEFAULT '0',
     started_at timestamptz,
-    seen_at timestamptz
+    seen_at timestamptz,
+    steady_since timestamptz  -- in unbroken contact
 ) WITH (fillfactor = 50);
 
 -- The last claim of each hand of a node, so that a repeat is known.

@@ -85,15 +85,30 @@ BEGIN
     RETURN NEXT v_row;
 END $$;
 
--- Bands with lanes that wait for a claim of one who has these handlers.
-CREATE FUNCTION _waiting(p_at timestamptz, p_handlers text[], p_queues text[])
+-- Since when a node is in unbroken contact. Nodes renew every third of a lease: in a pause of less than half a lease no
+-- other row of the same lease has ended, in a longer one it may have. If the clock was set back it begins anew.
+-- (`rota.backend.liveness` says the same.)
+CREATE FUNCTION _steady_since(p_node node, p_at timestamptz) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN p_node.steady_since <= p_at AND p_node.seen_at + p_node.lease / 2 > p_at
+                THEN p_node.steady_since ELSE p_at END
+$$;
+
+-- Nodes that may be alive, as far as another one can know: those heard of within their lease; and those not heard of, as
+-- long as the other one was itself cut off a lease ago. After an outage all look dead, and come back one by one (RETRY-4).
+CREATE FUNCTION _perhaps_alive(p_judge text, p_at timestamptz) RETURNS SETOF node LANGUAGE sql STABLE AS $$
+    SELECT * FROM node WHERE seen_at + lease > p_at OR lease > p_at - coalesce(
+        (SELECT _steady_since(j, p_at) FROM node j WHERE j.node_id = p_judge), p_at)
+$$;
+
+-- Bands with lanes that wait for a claim of a node that has these handlers.
+CREATE FUNCTION _waiting(p_at timestamptz, p_node text, p_handlers text[], p_queues text[])
 RETURNS TABLE (id integer, priority integer, queue text, is_missing boolean, oldest timestamptz) LANGUAGE sql STABLE
 AS $$
     SELECT band.id, priority, queue, handler <> ALL (p_handlers), oldest.ready_at FROM band
     CROSS JOIN LATERAL (
         SELECT ready_at FROM lane WHERE place = band.id AND ready_at <= p_at ORDER BY ready_at LIMIT 1) oldest
     WHERE (p_queues IS NULL OR queue = ANY (p_queues)) AND (handler = ANY (p_handlers) OR NOT EXISTS (
-        SELECT FROM node n WHERE n.seen_at + n.lease > p_at AND band.handler = ANY (n.handlers)))
+        SELECT FROM _perhaps_alive(p_node, p_at) n WHERE band.handler = ANY (n.handlers)))
 $$;
 
 -- Whether lanes may go on at once with their next runs: only while no other waits for a claim, and if the claim may
@@ -103,7 +118,7 @@ CREATE FUNCTION _may_carry_on(
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN c_node IS NOT NULL AND c_queues IS NULL AND cardinality(s_runs) BETWEEN 1 AND c_limit
-        AND NOT EXISTS (SELECT FROM arrival) AND NOT EXISTS (SELECT FROM _waiting(p_at, c_handlers, NULL))
+        AND NOT EXISTS (SELECT FROM arrival) AND NOT EXISTS (SELECT FROM _waiting(p_at, c_node, c_handlers, NULL))
         AND EXISTS (
             SELECT FROM unnest(s_runs) s(run_id)
             CROSS JOIN LATERAL (SELECT lane FROM run WHERE run_id = s.run_id OFFSET 0) r
@@ -399,7 +414,7 @@ BEGIN
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
     FOR b IN
-        SELECT * FROM _waiting(v_at, c_handlers, c_queues) ORDER BY priority DESC, oldest
+        SELECT * FROM _waiting(v_at, c_node, c_handlers, c_queues) ORDER BY priority DESC, oldest
     LOOP
         EXIT WHEN v_left <= 0;
         v_room := least(v_left, CASE WHEN c_queues IS NOT NULL THEN v_slots[array_position(c_queues, b.queue)] END);
@@ -536,11 +551,11 @@ DECLARE
 BEGIN
     PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (p_runs))) ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
-    INSERT INTO node AS n (node_id, handlers, slots, running, host, pid, lease, started_at, seen_at)
-    VALUES (p_node, p_handlers, p_slots, p_running, p_host, p_pid, p_lease, p_started, v_at)
+    INSERT INTO node AS n (node_id, handlers, slots, running, host, pid, lease, started_at, seen_at, steady_since)
+    VALUES (p_node, p_handlers, p_slots, p_running, p_host, p_pid, p_lease, p_started, v_at, v_at)
     ON CONFLICT (node_id) DO UPDATE SET handlers = excluded.handlers, slots = excluded.slots,
         running = excluded.running, host = excluded.host, pid = excluded.pid, lease = excluded.lease,
-        started_at = excluded.started_at, seen_at = excluded.seen_at;
+        started_at = excluded.started_at, seen_at = excluded.seen_at, steady_since = _steady_since(n, v_at);
     RETURN QUERY
     WITH i AS MATERIALIZED (
         SELECT i.*, r.lane FROM unnest(p_runs, p_tokens, p_leases) WITH ORDINALITY i(run_id, token, lease, n)

@@ -32,11 +32,19 @@ BEGIN
     PERFORM _prune_decisions(p_limit);
     PERFORM _prune_definitions(v_at, p_limit);
     PERFORM _prune_bands();
-    DELETE FROM node WHERE node_id = ANY (ARRAY(
-        SELECT node_id FROM node WHERE seen_at + lease <= v_at FOR UPDATE SKIP LOCKED));
+    PERFORM _prune_nodes(v_at);
     DELETE FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id);
     RETURN p_limit - v_left;
 END $$;
+
+-- Nodes that ended long ago, once some live node waited for them in vain (`rota.backend.liveness`).
+CREATE FUNCTION _prune_nodes(p_at timestamptz) RETURNS void LANGUAGE sql AS $$
+    DELETE FROM node WHERE node_id = ANY (ARRAY(
+        SELECT node_id FROM node
+        WHERE seen_at + lease <= p_at - interval '1 day' AND lease <= p_at - (
+            SELECT min(_steady_since(j, p_at)) FROM node j WHERE j.seen_at + j.lease > p_at)
+        FOR UPDATE SKIP LOCKED))
+$$;
 
 -- Finished runs, as far as nobody works on their lanes; how many they were.
 CREATE FUNCTION _forget(p_runs uuid[]) RETURNS integer LANGUAGE plpgsql AS $$

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
+from rota.backend import liveness
 from rota.backend.cas import keys
 from rota.backend.cas.jobs import Jobs
 from rota.backend.cas.records import Held, Lane, Run, Taken, Told, dump, load
 from rota.backend.cas.step import Step, run_at
-from rota.backend.cas.store import Put
+from rota.backend.cas.store import Put, Versioned
 from rota.backend.cas.work import Work
 from rota.backend.fact import Fact
 from rota.backend.types import Census, JobKey, LockGrant, NodeInfo, Notice, Prune, RunQuery, SetAside, is_held
@@ -134,10 +135,10 @@ class Reading(Jobs, Work):
         return forgotten
 
     async def _forget_nodes(self, now: datetime) -> None:
-        alive = {node.node_id for node in await self._alive(now)}
-        async for each in self._all("node/"):
-            if load(each.value, NodeInfo).node_id not in alive:
-                await self.store.commit([Put(each.key, each.version, None)])
+        rows = [each async for each in self._all("node/")]
+        known: dict[NodeInfo, Versioned] = {load(each.value, NodeInfo): each for each in rows}
+        for node in liveness.over(known, now):
+            await self.store.commit([Put(known[node].key, known[node].version, None)])
 
     # --- the outbox ---
 
@@ -211,7 +212,7 @@ class Reading(Jobs, Work):
         prefix = "lane/" if scope_id is None else keys.lanes(scope_id)
         lanes: list[Lane] = [load(each.value, Lane) async for each in self._all(prefix)]
         running = sum(lane.is_leased for lane in lanes)
-        nodes = await self._alive(now)
+        nodes = liveness.alive(await self._nodes(), now)
         served = {handler for node in nodes for handler in node.handlers}
         letters = "letter/" if scope_id is None else keys.letters(scope_id)
         return Census(
@@ -221,7 +222,7 @@ class Reading(Jobs, Work):
             running=running,
             dead_letters=await self._count(letters),
             set_aside=await self._count("aside/"),
-            nodes=tuple(nodes),
+            nodes=nodes,
             missing_handlers=tuple(sorted({lane.job.handler_name for lane in lanes if lane.job is not None} - served)),
             untold_since=await self._since("fact/", Told),
             unnoticed_since=await self._since("notice/", Notice),

@@ -8,12 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from attrs import evolve
-
+from rota.backend import liveness
 from rota.backend.cas import keys
 from rota.backend.cas.base import PAGE, Base
 from rota.backend.cas.leases import as_claim, end_attempt, hand_over, take_back
-from rota.backend.cas.records import Held, Holding, Place, Run, dump, load
+from rota.backend.cas.records import Held, Holding, Place, Run, load
 from rota.backend.cas.step import Step
 from rota.backend.cas.store import Put, Versioned
 from rota.backend.types import (
@@ -109,15 +108,15 @@ class Work(Base):
 
     def _serves(self, request: ClaimRequest) -> Serves:
         """Whether this node may run a handler: it has it, or nobody has and it can only be buried (RETRY-4)."""
-        live: set[str] | None = None
+        served: frozenset[str] | None = None
 
         async def serves(handler: str) -> bool:
-            nonlocal live
+            nonlocal served
             if handler in request.handlers:
                 return True
-            if live is None:
-                live = {name for node in await self._alive(await self.now()) for name in node.handlers}
-            return handler not in live
+            if served is None:
+                served = liveness.served(await self._nodes(), request.node_id, await self.now())
+            return handler not in served
 
         return serves
 
@@ -236,12 +235,10 @@ class Work(Base):
     # --- nodes ---
 
     async def _seen(self, node: NodeInfo, now: datetime) -> None:
-        seen = dump(evolve(node, seen_at=now), NodeInfo)
-        await self.store.commit([Put(_node(node.node_id), None, seen)])
+        await self._swap(_node(node.node_id), NodeInfo, lambda before: (None, liveness.heard_of(node, before, now)))
 
-    async def _alive(self, now: datetime) -> list[NodeInfo]:
-        nodes: list[NodeInfo] = [load(each.value, NodeInfo) async for each in self._all("node/")]
-        return [node for node in nodes if node.seen_at is not None and now < node.seen_at + node.lease]
+    async def _nodes(self) -> list[NodeInfo]:
+        return [load(each.value, NodeInfo) async for each in self._all("node/")]
 
 
 def _turn(place: Place) -> tuple[int, int]:
