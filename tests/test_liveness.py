@@ -34,9 +34,9 @@ class Store:
         self.backend = backend
         self.clock = clock
 
-    async def renew(self, node: str) -> None:
+    async def renew(self, node: str, lease: timedelta = LEASE) -> None:
         handlers = frozenset({"work" if node == "able" else "else"})
-        await self.backend.renew(NodeInfo(node, handlers, lease=LEASE), [])
+        await self.backend.renew(NodeInfo(node, handlers, lease=lease), [])
 
     async def stays(self, node: str, leases: float) -> None:
         """It renews every third of a lease, for so many leases."""
@@ -141,3 +141,13 @@ async def test_a_clock_set_back_does_not_make_a_node_wait_until_it_has_caught_up
     assert not await store.buries("judge")
     await store.stays("judge", 1)
     assert await store.buries("judge")
+
+
+async def test_a_pause_that_only_ends_a_shorter_lease_does_not_make_a_handler_missing(store: Store) -> None:
+    await store.renew("judge")
+    await store.stays("judge", 2)
+    await store.renew("able", LEASE / 10)
+    store.clock.step(LEASE / 5)
+    assert not await store.buries("judge")
+    await store.stays("judge", 1)
+    assert await store.buries("judge"), "it did not come back"

@@ -29,9 +29,12 @@ def alive(nodes: Collection[NodeInfo], now: datetime) -> tuple[NodeInfo, ...]:
 
 def served(nodes: Collection[NodeInfo], judge: str, now: datetime) -> frozenset[str]:
     """The handlers that somebody may have, as far as the node `judge` can know; any other one is missing."""
-    steady = _steady_since(next((node for node in nodes if node.node_id == judge), None), now)
+    row = next((node for node in nodes if node.node_id == judge), None)
+    steady = _steady_since(row, now)
+    # What one with a longer lease does not notice may have ended a shorter one: it gives the other as long as itself.
+    heard = alive([node if row is None else evolve(node, lease=max(node.lease, row.lease)) for node in nodes], now)
     perhaps = (node for node in nodes if now < steady + node.lease)
-    return frozenset().union(*(node.handlers for node in (*alive(nodes, now), *perhaps)))
+    return frozenset().union(*(node.handlers for node in (*heard, *perhaps)))
 
 
 def over(nodes: Collection[NodeInfo], now: datetime) -> tuple[NodeInfo, ...]:

@@ -93,10 +93,12 @@ CREATE FUNCTION _steady_since(p_node node, p_at timestamptz) RETURNS timestamptz
                 THEN p_node.steady_since ELSE p_at END
 $$;
 
--- Nodes that may be alive, as far as another one can know: those heard of within their lease; and those not heard of, as
--- long as the other one was itself cut off a lease ago. After an outage all look dead, and come back one by one (RETRY-4).
+-- Nodes that may be alive, as far as another one can know: those heard of within their lease, or its own if that is longer;
+-- and those not heard of, as long as it was itself cut off a lease ago. After an outage all look dead, and come back one by
+-- one (RETRY-4).
 CREATE FUNCTION _perhaps_alive(p_judge text, p_at timestamptz) RETURNS SETOF node LANGUAGE sql STABLE AS $$
-    SELECT * FROM node WHERE seen_at + lease > p_at OR lease > p_at - coalesce(
+    SELECT * FROM node WHERE seen_at + lease > p_at
+        OR seen_at + (SELECT j.lease FROM node j WHERE j.node_id = p_judge) > p_at OR lease > p_at - coalesce(
         (SELECT _steady_since(j, p_at) FROM node j WHERE j.node_id = p_judge), p_at)
 $$;
 
