@@ -190,14 +190,16 @@ class BackendHarness:
             yield
 
     @contextmanager
-    def hold(self, node: Any, *calls: str) -> Generator[Gate]:
-        """As `freeze`, for these calls of the port alone; the gate knows how many hang."""
+    def hold(self, node: Any, *calls: str, lost: bool = False) -> Generator[Gate]:
+        """As `freeze`, for these calls of the port alone; the gate knows how many hang.
+
+        `lost`: the first of each is executed, and its answer lost, so that the node repeats it: that hangs."""
         line, gate = self._found(node).line, Gate()
-        line.gate, line.held = gate, calls
+        line.gate, line.held, line.lost = gate, calls, set(calls) if lost else set()
         try:
             yield gate
         finally:
-            line.gate = None
+            line.gate, line.lost = None, set()
             gate.open()
 
     @contextmanager

@@ -25,7 +25,8 @@ class Harness(Protocol):
     - `now() -> datetime`: the store's time, wanted where `virtual` is true.
     - `async close()`: called at the end of each test.
     - `scheduler`: true where the nodes are `rota.Scheduler`.
-    - `hold(node, *calls)`: as `freeze`, for these calls of the port alone; gives the gate at which they wait.
+    - `hold(node, *calls, lost=False)`: as `freeze`, for these calls of the port alone; gives the gate at which they
+      wait. `lost`: the first of each is executed and reports a timeout, and what waits is its repeat.
     - `elsewhere(handlers, *, concurrency, lease, drain_timeout)`, which can be pickled: a node on a store that all
       processes of the test share, on real time. It is called in other processes, and in this one.
     - `transaction()`: a connection of the application, in a transaction that the end of the block commits (TX-1).

@@ -54,6 +54,7 @@ class Line:
     is_cut: bool = False
     gate: Gate | None = None
     held: tuple[str, ...] = ()  # with a gate: the only calls it holds, or all of them
+    lost: set[str] = field(factory=set)  # of those it holds: the next one is executed, and its answer lost
     _failed: set[str] = field(factory=set)
     _subscriptions: list[Callable[[], None]] = field(factory=list)
 
@@ -103,15 +104,19 @@ class Line:
             await self.close()
 
     async def _pass(self, name: str) -> None:
-        while self.gate is not None and not self.is_cut and (not self.held or name in self.held):
+        while self._holds(name) and self.gate is not None:
             await self.gate.wait()
         if self.is_cut:
             raise StoreUnavailable(f"{name}: this node has crashed")
         if self.weather.is_out:
             raise StoreUnavailable(f"{name}: the store is out of reach")
 
+    def _holds(self, name: str) -> bool:
+        return not self.is_cut and (not self.held or name in self.held) and name not in self.lost
+
     async def _answer(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        lie = self._lie(name)
+        lie = Lie.HIDDEN if name in self.lost else self._lie(name)
+        self.lost.discard(name)
         if lie is Lie.REFUSED:
             raise StoreUnavailable(f"{name}: the line refused it")
         if lie is Lie.TWICE:

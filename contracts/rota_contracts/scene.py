@@ -253,14 +253,14 @@ class Scene:
         self._declared("outage")
         return self.harness.outage()
 
-    def hold(self, node: JobScheduler, *calls: str) -> AbstractContextManager[Gate]:
+    def hold(self, node: JobScheduler, *calls: str, lost: bool = False) -> AbstractContextManager[Gate]:
         """`with scene.hold(node, "register") as held:` these calls of the port hang, all others pass (uses "hold").
 
-        `held.waiting` says how many do.
+        `held.waiting` says how many do. `lost=True`: the first one happens, its answer is lost, and its repeat hangs.
         """
         self._declared("hold")
         harness: Any = self.harness
-        held: AbstractContextManager[Gate] = harness.hold(node, *calls)
+        held: AbstractContextManager[Gate] = harness.hold(node, *calls, lost=lost)
         return held
 
     async def reopen(self) -> None:

@@ -127,6 +127,21 @@ async def test_the_calls_of_a_frozen_node_hang_and_then_go_on(harness: BackendHa
         assert await node.get_schedule("job") is not None
 
 
+async def test_a_call_with_a_lost_answer_happens_once_and_its_repeat_hangs(
+    harness: BackendHarness, scene: Scene
+) -> None:
+    async with scene.open() as node:
+        await node.schedule(manual("job"))
+        with harness.hold(node, "enqueue", lost=True) as held:
+            calling = asyncio.create_task(node.trigger_once("job"))
+            await scene.eventually(lambda: held.waiting)
+            assert scene.journal.count("job") == 1
+            assert not calling.done()
+        assert await calling == scene.journal.last("job").run_id
+        await scene.settle()
+        assert scene.journal.count("job") == 1
+
+
 async def test_in_an_outage_no_node_reaches_the_store(harness: BackendHarness, scene: Scene) -> None:
     async with scene.open(), scene.open():
         with harness.outage():
