@@ -154,14 +154,15 @@ class Model:
                 self._succeed(run)
 
     def replay(self, run: ModelRun) -> ModelRun:
+        if run.replayed_as is not None:
+            return run.replayed_as
         job_id = run.definition.job_id
         self._job(job_id)
         if run.state is not RunState.DEAD or run.is_discarded:
             raise RunNotFound(run.run_id, "model")
-        if run.replayed_as is None:
-            again = self._queue(self.jobs[job_id].definition, Cause.REPLAY, "|".join(run.steps).encode(), self.now)
-            again.replay_of, again.event_id, run.replayed_as = run, run.event_id, again
-        return run.replayed_as
+        again = self._queue(self.jobs[job_id].definition, Cause.REPLAY, "|".join(run.steps).encode(), self.now)
+        again.replay_of, again.event_id, run.replayed_as = run, run.event_id, again
+        return again
 
     def discard(self, run: ModelRun) -> bool:
         was_letter = run.is_letter

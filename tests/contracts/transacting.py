@@ -32,13 +32,10 @@ class Transacting(InProcessBackend):
         return [self._join(each, within) for each in batch]
 
     def _join(self, new: Enqueue, transaction: Transaction) -> UUID | Refusal:
-        lane = self._lanes.get(new.key)
-        if lane is None or lane.definition is None:
-            return Refusal.NO_SUCH_JOB
         for each in transaction.triggers:
             if each.run_id == new.run_id or (each.key == new.key and new.idempotency_key == each.idempotency_key):
                 return each.run_id
-        known = self._known(new, lane, self.clock.now())
+        known = self._known(new, self.clock.now())
         if known is None:
             transaction.triggers.append(new)
         return new.run_id if known is None else known

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rota.backend import Enqueue, JobKey, PauseChange, Refusal
+from rota import IdempotencyKey
+from rota.backend import REPLAY_MEMORY, Enqueue, FactKind, JobKey, PauseChange, Refusal, Settlement
 from rota.ids import new_run_id
-from rota.run import Cause
+from rota.run import AttemptOutcome, Cause, RunState
 from rota_backends.postgres import PostgresBackend
-from tests.postgres.driving import claim, register, sql, success
+from tests.postgres.driving import claim, register, sql, success, trigger
+from tests.servers import postgres_url
 
 _LIMIT = 4
-_NAMES = ("idle", "queued", "running", "paused", "changed", "unknown")
+_NAMES = ("idle", "queued", "running", "paused", "changed", "removed", "unknown")
 # Which job, and whether the same trigger was stored before.
 _TRIGGERS = st.lists(st.tuples(st.sampled_from(_NAMES), st.booleans()), min_size=5, max_size=14)
 
@@ -39,8 +43,11 @@ async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]
         await backend.enqueue([each])
         await backend.settle([success(done) for done in (await claim(backend)).claims])
     await backend.enqueue([_trigger("queued")])
-    for each in [each for each, (name, before) in zip(batch, triggers, strict=True) if before and name == "queued"][:2]:
+    stored = [each for each, (name, before) in zip(batch, triggers, strict=True) if before and name == "queued"][:2]
+    stored += [each for each, (name, before) in zip(batch, triggers, strict=True) if before and name == "removed"][:2]
+    for each in stored:
         await backend.enqueue([each])
+    await sql("UPDATE job SET definition = NULL WHERE job_id = 'removed'")
     await backend.pause(PauseChange(JobKey("default", "paused"), "why not", 1, None, None, ()))
     await sql("UPDATE lane SET definition = 0 WHERE id = (SELECT lane FROM job WHERE job_id = 'changed')")
     assert running.key.job_id == "running"
@@ -80,6 +87,44 @@ async def test_a_batch_has_the_same_effect_as_its_triggers_one_by_one(
     one_by_one = _numbered(apart, [(await backend.enqueue([each]))[0] for each in apart])
     assert at_once == one_by_one
     assert state_at_once == await _state(apart)
+
+
+async def test_a_repeated_batch_is_answered_like_the_first_though_its_job_was_removed(backend: PostgresBackend) -> None:
+    await register(backend, "idle")
+    batch = [_trigger("idle") for _ in range(5)]
+    first = await backend.enqueue(batch)
+    assert first == [*(each.run_id for each in batch[:_LIMIT]), Refusal.LANE_FULL]
+    await sql("UPDATE job SET definition = NULL")
+    assert await backend.enqueue(batch) == [*first[:_LIMIT], Refusal.NO_SUCH_JOB]
+
+
+async def test_a_key_held_by_the_run_itself_stores_nothing_in_a_transaction_either(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    new = Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100)
+    new.idempotency_key = IdempotencyKey("key", timedelta(hours=1))
+    await backend.enqueue([new])
+    await sql("DELETE FROM run")  # as if it had ended, and retention had forgotten it
+    connection = await asyncpg.connect(postgres_url())
+    try:
+        async with connection.transaction():
+            assert await backend.enqueue([new], within=connection) == [new.run_id]
+    finally:
+        await connection.close()
+    assert await sql("SELECT FROM arrival") == await sql("SELECT FROM run") == []
+
+
+async def test_a_replay_is_remembered_for_as_long_as_the_port_says(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    await trigger(backend, "job")
+    (dead,) = (await claim(backend)).claims
+    settlement = Settlement(
+        dead.key, dead.run_id, dead.token, "node", RunState.DEAD, AttemptOutcome.FAILED, (FactKind.DEAD_LETTERED,)
+    )
+    await backend.settle([settlement])
+    replay = Enqueue(dead.key, new_run_id(), Cause.REPLAY, 100, replay_of=dead.run_id)
+    assert await backend.enqueue([replay]) == [replay.run_id]
+    (row,) = await sql("SELECT until - queued_at FROM held_key JOIN run ON run_id = holder WHERE kind = 'replay'")
+    assert row[0] == REPLAY_MEMORY
 
 
 async def test_the_same_trigger_twice_in_a_batch_is_stored_once(backend: PostgresBackend) -> None:

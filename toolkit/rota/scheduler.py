@@ -531,12 +531,20 @@ class Scheduler:
     async def replay(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> UUID:
         """Queue a new run for a dead letter; a second call gives the same run (RETRY-5)."""
         run = await self.get_run(run_id, scope_id=scope_id)
+        if run is None and (replayed := await self._replayed(run_id, scope_id)) is not None:
+            return replayed
         if run is None:
             raise RunNotFound(run_id, scope_id)
         key, replay_id, cause = JobKey(scope_id, run.job_id), new_run_id(), current_run.get()
         depth = 0 if cause is None else cause.depth + 1  # a handler that replays goes on with its chain (EVENT-6)
         new = Enqueue(key, replay_id, Cause.REPLAY, self._options.lane_limit, replay_of=run_id, depth=depth)
         return await self._enqueue(new)
+
+    async def _replayed(self, letter: UUID, scope_id: str) -> UUID | None:
+        """By which run, if retention has forgotten the letter and with it whose it was."""
+        new = Enqueue(JobKey(scope_id, ""), new_run_id(), Cause.REPLAY, 0, replay_of=letter)
+        (answer,) = await self._call(self._backend.enqueue, [new])
+        return answer if isinstance(answer, UUID) else None
 
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from rota.backend import (
     NO_RUN,
+    REPLAY_MEMORY,
     Due,
     DueJob,
     Enqueue,
@@ -103,15 +104,14 @@ class Occurrences(Store):
         return [self._enqueue(each, now) for each in batch]
 
     def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
-        lane = self._lanes.get(new.key)
-        if lane is None or lane.definition is None:
-            return Refusal.NO_SUCH_JOB
-        known = self._known(new, lane, now)
+        known = self._known(new, now)
         if known is not None:
             return known
+        lane = self._lanes[new.key]
         if lane.unfinished() >= new.lane_limit:
             return Refusal.LANE_FULL
         definition = lane.definition
+        assert definition is not None
         payload = definition.payload if new.payload is None else new.payload
         run = Run(new.run_id, lane, next(self._order), definition, payload, new.cause, now)
         if new.idempotency_key is not None:
@@ -131,17 +131,24 @@ class Occurrences(Store):
             self._wake()
         return new.run_id
 
-    def _known(self, new: Enqueue, lane: Lane, now: datetime) -> UUID | Refusal | None:
-        """The run that stands for this already: a repeat, a taken key, a replayed letter."""
-        if new.run_id.int in self._runs:
-            return new.run_id
-        if new.idempotency_key is not None:
-            holder = self._trigger_keys.holder((*new.key, new.idempotency_key.key), now)
-            if isinstance(holder, UUID):
-                return holder
-        if new.replay_of is None:
-            return None
-        letter = self._runs.get(new.replay_of.int)
+    def _known(self, new: Enqueue, now: datetime) -> UUID | Refusal | None:
+        """The run that stands for this already: a repeat, a replayed letter, a taken key; or why none can."""
+        key = new.idempotency_key
+        holder = None if key is None else self._trigger_keys.holder((*new.key, key.key), now)
+        if new.run_id.int in self._runs or holder == new.run_id:
+            return new.run_id  # whatever became of the run or its job since
+        replayed = None if new.replay_of is None else self._replays.holder((new.key.scope_id, new.replay_of), now)
+        if isinstance(replayed, UUID):
+            return replayed
+        lane = self._lanes.get(new.key)
+        if lane is None or lane.definition is None:
+            return Refusal.NO_SUCH_JOB
+        if isinstance(holder, UUID):
+            return holder
+        return None if new.replay_of is None else self._replayed_by(lane, new.replay_of)
+
+    def _replayed_by(self, lane: Lane, letter_id: UUID) -> UUID | Refusal | None:
+        letter = self._runs.get(letter_id.int)
         if letter is None or letter.lane is not lane or letter.state is not RunState.DEAD:
             return Refusal.NO_SUCH_RUN
         if letter.replayed_by is None and not letter.is_letter:
@@ -153,6 +160,8 @@ class Occurrences(Store):
         run.depth = max(letter.depth, run.depth)
         letter.replayed_by = run.run_id
         self._unletter(letter)
+        memory = run.queued_at + REPLAY_MEMORY
+        self._replays.take((run.lane.key.scope_id, letter.run_id), run.run_id, memory)
 
     async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
         if not self._subscriptions:

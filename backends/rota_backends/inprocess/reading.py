@@ -76,7 +76,8 @@ class Reading(Store):
         if request.dead_letters is not None:
             for letter in [each for each in self._letters.values() if _age(each, now) > request.dead_letters]:
                 self._unletter(letter)
-        keys = sum(book.forget(now) for book in (self._registration_keys, self._trigger_keys, self._event_keys))
+        books = (self._registration_keys, self._trigger_keys, self._event_keys, self._replays)
+        keys = sum(book.forget(now) for book in books)
         self._nodes.forget(now)
         for name in [name for name, grant in self._locks.items() if grant.until <= now]:
             del self._locks[name], self._lock_holders[name]

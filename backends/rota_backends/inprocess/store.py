@@ -41,6 +41,7 @@ class Store(Backend):
         self._registration_keys = Keys()
         self._trigger_keys = Keys()
         self._event_keys = Keys()
+        self._replays = Keys()
         self._nodes = Nodes()
         self._outbox = Outbox[Fact]()
         self._notices = Outbox[Notice]()

@@ -33,7 +33,7 @@ WAITING, DELAYED, RETRYING = range(3)  # states of an unfinished run
 CRON_CODE, EVENT_CODE = CAUSE_CODE[Cause.CRON], CAUSE_CODE[Cause.EVENT]
 DEAD_CODE, CANCELLED_CODE = FINAL_CODE[RunState.DEAD], FINAL_CODE[RunState.CANCELLED]
 TRIGGERED_CODE = KIND_CODE[FactKind.TRIGGERED]
-OF_REGISTRATION, OF_TRIGGER, OF_EVENT = range(3)  # kinds of keys
+OF_REGISTRATION, OF_TRIGGER, OF_EVENT, OF_REPLAY = range(4)  # kinds of keys
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _new, _set = object.__new__, object.__setattr__

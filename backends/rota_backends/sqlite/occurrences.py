@@ -8,6 +8,7 @@ from uuid import UUID
 
 from rota.backend import (
     NO_RUN,
+    REPLAY_MEMORY,
     Enqueue,
     EventLimits,
     Fact,
@@ -32,6 +33,7 @@ from rota_backends.sqlite.codes import (
     EVENT_CODE,
     KIND_CODE,
     OF_EVENT,
+    OF_REPLAY,
     OF_TRIGGER,
     WAITING,
     dump,
@@ -103,13 +105,12 @@ def enqueue(session: Session, batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
 
 
 def _enqueue(session: Session, new: Enqueue) -> UUID | Refusal:
-    lane = session.lane(new.key)
-    if lane is None or lane.definition is None:
-        return Refusal.NO_SUCH_JOB
-    run_id = new.run_id.bytes
+    lane, run_id = session.lane(new.key), new.run_id.bytes
     known = _standing_for(session, new, lane, run_id)
     if known is not None:
         return known
+    assert lane is not None
+    assert lane.definition is not None
     if lane.unfinished >= new.lane_limit:
         return Refusal.LANE_FULL
     payload, event, depth = new.payload, None, 0
@@ -122,23 +123,38 @@ def _enqueue(session: Session, new: Enqueue) -> UUID | Refusal:
         start_at=session.now + span(new.delay) if new.delay else None,
         replay_of=None if new.replay_of is None else new.replay_of.bytes, depth=max(depth, new.depth),
     )  # fmt: skip
+    if new.replay_of is not None:
+        keys.take(session, OF_REPLAY, 0, _letter_name(new, new.replay_of), run_id, REPLAY_MEMORY)
     return new.run_id
 
 
-def _standing_for(session: Session, new: Enqueue, lane: Lane, run_id: bytes) -> UUID | Refusal | None:
-    """The run that stands for this already: a repeat, a taken key, a replayed letter."""
-    if _is_known(session, run_id):
-        return new.run_id
-    if new.idempotency_key is not None:
+def _letter_name(new: Enqueue, letter: UUID) -> str:
+    return f"{new.key.scope_id}/{letter}"
+
+
+def _standing_for(session: Session, new: Enqueue, lane: Lane | None, run_id: bytes) -> UUID | Refusal | None:
+    """The run that stands for this already: a repeat, a replayed letter, a taken key; or why none can."""
+    holder = None
+    if new.idempotency_key is not None and lane is not None:
         holder = keys.holder(session, OF_TRIGGER, lane.id, new.idempotency_key.key)
-        if holder is not None:
-            return uuid(holder)
-    if new.replay_of is None:
-        return None
+    if _is_known(session, run_id) or holder == run_id:
+        return new.run_id  # whatever became of the run or its job since
+    if new.replay_of is not None:
+        replayed = keys.holder(session, OF_REPLAY, 0, _letter_name(new, new.replay_of))
+        if replayed is not None:
+            return uuid(replayed)
+    if lane is None or lane.definition is None:
+        return Refusal.NO_SUCH_JOB
+    if holder is not None:
+        return uuid(holder)
+    return None if new.replay_of is None else _replayed_by(session, lane, new.replay_of)
+
+
+def _replayed_by(session: Session, lane: Lane, letter: UUID) -> UUID | Refusal | None:
     row = session.db.execute(
         """SELECT h.lane, h.state, h.letter, h.replayed_by FROM rota_ident i JOIN rota_history h ON h.seq = i.seq
            WHERE i.run_id = ?""",
-        (new.replay_of.bytes,),
+        (letter.bytes,),
     ).fetchone()
     if row is None or row[:2] != (lane.id, DEAD_CODE) or (row[3] is None and not row[2]):
         return Refusal.NO_SUCH_RUN

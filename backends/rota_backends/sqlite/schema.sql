@@ -163,7 +163,8 @@ CREATE TABLE rota_subscription (
 ) WITHOUT ROWID;
 CREATE INDEX rota_subscription_lane ON rota_subscription (lane);
 
--- Idempotency keys: kind 0 of registrations, 1 of triggers, 2 of events.
+-- Idempotency keys: kind 0 of registrations, 1 of triggers, 2 of events; 3 of replays, named by scope and letter and of
+-- lane 0: retention may have forgotten whose the letter was.
 CREATE TABLE rota_key (
     kind INTEGER NOT NULL,
     lane INTEGER NOT NULL,

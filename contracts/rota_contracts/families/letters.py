@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +12,7 @@ import pytest
 from rota.api import JobScheduler
 from rota.definition import RetryPolicy
 from rota.errors import JobNotFound, RunNotFound
-from rota.run import AttemptOutcome, Cause, JobRun, RunState
+from rota.run import AttemptOutcome, Cause, JobRun, Retention, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import event, manual, on_event, script
 from rota_contracts.families._ways import ended, outcomes, payloads
@@ -98,6 +99,22 @@ class LetterClauses:
             assert await node.replay(letter.run_id) == first
             await scene.settle()
             assert scene.journal.count("job") == 2
+
+    @clause("RETRY-5", "nor when retention has forgotten the letter and its replay", uses=("virtual",))
+    async def test_retention_does_not_forget_that_a_letter_was_replayed(self, scene: Scene) -> None:
+        async with scene.open(retention=Retention(runs=1, age=timedelta(hours=1))) as node:
+            letter = await _letter(scene, node, script("raise:no"))
+            first = await node.replay(letter.run_id)
+            await scene.settle()
+            await node.discard(first)
+            for _ in range(3):
+                await scene.run(node, "job")
+            await scene.advance(days=6)
+            assert await node.replay(letter.run_id) == first
+            with pytest.raises(RunNotFound):
+                await node.replay(letter.run_id, scope_id="other")
+            await scene.settle()
+            assert payloads(scene) == [_FAILS, _FAILS, *[script("ok")] * 3]
 
     @clause("RETRY-5", "replays at the same time make one run")
     async def test_replays_at_once_do_not_make_two_runs(self, scene: Scene) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from rota.errors import JobNotFound, ScheduleError
 from rota.run import Cause, RunState
 from rota_contracts.clause import Level, clause
-from rota_contracts.declare import cron, manual, on_event
+from rota_contracts.declare import cron, key, manual, on_event
 from rota_contracts.families._look import only, payloads, status_of, ticking
 from rota_contracts.families._ways import told
 from rota_contracts.scene import Scene
@@ -115,6 +117,25 @@ class DelayClauses:
             await scene.settle()
             assert await node.get_run_history("job") == []
             assert await told(scene, 1) == ["JobRegistered"]
+
+    @clause(
+        "MANUAL-2",
+        "a trigger that was stored is not answered with JobNotFound because its job was removed before the repeat",
+        level=Level.NODES,
+        uses=("hold",),
+    )
+    async def test_a_removed_job_does_not_hide_that_its_run_was_stored(self, scene: Scene) -> None:
+        async with scene.open(concurrency=0) as client, scene.open() as node:
+            for taken in (None, key()):
+                await client.schedule(manual())
+                with scene.hold(client, "enqueue", lost=True) as held:
+                    calling = asyncio.create_task(client.trigger_once("job", idempotency_key=taken))
+                    await scene.eventually(partial(getattr, held, "waiting"))
+                    await scene.settle()
+                    assert await node.unschedule("job") is True
+                assert (await node.get_run_history("job"))[0].run_id == await calling
+            await scene.settle()
+            assert scene.journal.count("job") == 2
 
     @clause("MANUAL-2", "a delayed run does not start before its delay is over, and starts then", uses=("virtual",))
     async def test_a_delayed_run_does_not_start_early(self, scene: Scene) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
+from rota.api import JobScheduler
 from rota.definition import ScheduleOutcome
 from rota.errors import JobNotFound, LaneFull
 from rota.run import Retention, RunState
@@ -15,6 +17,14 @@ from rota_contracts.families._look import at_once, cluster, payloads
 from rota_contracts.scene import Scene
 
 MINUTE = timedelta(minutes=1)
+
+
+async def _forget(scene: Scene, node: JobScheduler) -> None:
+    """Let retention forget whatever ran before."""
+    await scene.settle()
+    for _ in range(3):
+        await scene.run(node, "job", payload=b"other")
+    await scene.advance(hours=3)
 
 
 class TriggerKeyClauses:
@@ -139,6 +149,41 @@ class TriggerKeyClauses:
             ids = {await node.trigger_once("job", idempotency_key=key(name)) for name in ("a", "b", "c")}
             await scene.settle()
             assert len(ids) == scene.journal.count("job") == 3
+
+    @clause(
+        "KEY-4",
+        "a trigger that is repeated because its answer was lost starts nothing, whatever retention has forgotten",
+        level=Level.NODES,
+        uses=("virtual", "hold"),
+    )
+    async def test_a_lost_answer_does_not_make_a_second_run(self, scene: Scene) -> None:
+        async with scene.open(concurrency=0) as client, scene.open(retention=Retention(runs=1)) as node:
+            await client.schedule(manual())
+            with scene.hold(client, "enqueue", lost=True) as held:
+                calling = asyncio.create_task(client.trigger_once("job", payload=b"first", idempotency_key=key()))
+                await scene.eventually(lambda: held.waiting)
+                await _forget(scene, node)
+            first = await calling
+            assert await client.trigger_once("job", payload=b"again", idempotency_key=key()) == first
+            await scene.settle()
+            assert payloads(scene) == [b"first", *[b"other"] * 3]
+
+    @clause(
+        "KEY-4",
+        "nor is such a repeat JobNotFound because the job has been removed as well",
+        level=Level.NODES,
+        uses=("virtual", "hold"),
+    )
+    async def test_a_lost_answer_is_not_lost_with_the_job(self, scene: Scene) -> None:
+        async with scene.open(concurrency=0) as client, scene.open(retention=Retention(runs=1)) as node:
+            await client.schedule(manual())
+            with scene.hold(client, "enqueue", lost=True) as held:
+                calling = asyncio.create_task(client.trigger_once("job", payload=b"first", idempotency_key=key()))
+                await scene.eventually(lambda: held.waiting)
+                await _forget(scene, node)
+                await node.unschedule("job")
+            assert await calling == scene.journal.of("job")[0].run_id
+            assert payloads(scene) == [b"first", *[b"other"] * 3]
 
     @clause("KEY-4", "a trigger's key survives the store being reopened", level=Level.DURABLE)
     async def test_reopening_does_not_free_a_trigger_key(self, scene: Scene) -> None:

@@ -12,6 +12,7 @@ from rota.backend import Enqueue, Notice, Refusal, RunQuery
 from rota.relay import ToAdmins
 from rota.run import JobRun, RunState
 from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess.books import Keys
 from rota_backends.inprocess.records import Run
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Wrapped, nodes, on, reopened, replaced
@@ -80,6 +81,15 @@ class ReplaysAgain(InProcessBackend):
         super()._replay(letter, run)
         letter.replayed_by = None
         letter.is_letter = True
+        self._replays = Keys()
+
+
+class ForgetsReplays(InProcessBackend):
+    """That a letter was replayed is noted on the letter alone, and goes with it."""
+
+    def _replay(self, letter: Run, run: Run) -> None:
+        super()._replay(letter, run)
+        self._replays = Keys()
 
 
 class RevivesJobs(InProcessBackend):
@@ -176,6 +186,9 @@ FAULTS = [
     Fault("a replay forgets how deep its caller was", "EVENT-6", of(
         "EVENT-6", "a_chain_of_replays_does_not_go_on_for_ever",
     ), on(ReplaysNoDeeper)),
+    Fault("retention forgets that a letter was replayed", "RETRY-5", of(
+        "RETRY-5", "retention_does_not_forget_that_a_letter_was_replayed",
+    ), on(ForgetsReplays)),
     Fault("a replay revives its job", "RETRY-5", of(
         "RETRY-5", "replay_does_not_revive_a_removed_job",
     ), on(RevivesJobs)),

@@ -90,6 +90,14 @@ class RefusesZero(Wrapped):
         return answer
 
 
+class JobBeforeRepeat(InProcessBackend):
+    """Whether the job is there is asked first, of repeats too."""
+
+    def _known(self, new: Enqueue, now: datetime) -> UUID | Refusal | None:
+        lane = self._lanes.get(new.key)
+        return Refusal.NO_SUCH_JOB if lane is None or lane.definition is None else super()._known(new, now)
+
+
 def _loses_queued_runs(store: Any) -> None:
     for lane in store._lanes.values():
         for run in lane.queued_runs():
@@ -147,6 +155,15 @@ FAULTS = [
         "MANUAL-1",
         of("MANUAL-1", "test_reopening_does_not_lose_a_trigger"),
         reopened(_loses_queued_runs),
+    ),
+    Fault(
+        "a repeat looks for the job first",
+        "MANUAL-2",
+        (
+            *of("MANUAL-2", "test_a_removed_job_does_not_hide_that_its_run_was_stored"),
+            *of("KEY-4", "test_a_lost_answer_is_not_lost_with_the_job"),
+        ),
+        on(JobBeforeRepeat),
     ),
     Fault(
         "a delay ends one step early",

@@ -67,6 +67,14 @@ class KeyBeforeJob(InProcessBackend):
         return super()._enqueue(new, now)
 
 
+class TakesItsOwnKeyAgain(InProcessBackend):
+    """A key that the run itself holds is as good as one it has just taken."""
+
+    def _known(self, new: Enqueue, now: datetime) -> UUID | Refusal | None:
+        known = super()._known(new, now)
+        return None if known == new.run_id and new.run_id.int not in self._runs else known
+
+
 FAULTS = [
     Fault(
         "trigger keys are ignored",
@@ -108,6 +116,12 @@ FAULTS = [
         "KEY-4",
         of("KEY-4", "test_a_key_does_not_block_its_own_retry"),
         on(KeyBlocksItsOwnRetry),
+    ),
+    Fault(
+        "a repeat takes its own key again",
+        "KEY-4",
+        of("KEY-4", "test_a_lost_answer_does_not_make_a_second_run"),
+        on(TakesItsOwnKeyAgain),
     ),
     Fault(
         "trigger keys are lost when reopened",

@@ -6,6 +6,7 @@ from rota.backend.fact import Fact, schedule_text
 from rota.backend.port import Backend
 from rota.backend.types import (
     NO_RUN,
+    REPLAY_MEMORY,
     Census,
     Claim,
     Claimed,
@@ -42,7 +43,8 @@ from rota.backend.types import (
 )
 
 __all__ = [
-    "NO_RUN", "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
+    "NO_RUN", "REPLAY_MEMORY",
+    "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
     "Fact", "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
     "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside",
     "Settlement", "Standing", "StoredJob", "event_answer", "event_occurrence", "event_run_id", "is_held",

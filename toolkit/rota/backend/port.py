@@ -166,7 +166,11 @@ class Backend(ABC):
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
         """Per item: the id of the run that stands for it, or why none does (MANUAL-1, KEY-4, RETRY-5).
 
-        Checked in this order: the job exists; the run id is known already (a repeat); the key is taken (the first run's
+        What was done stays done, whatever became of the run or its job since: a key that is held by this very run id,
+        and a replay of the same letter within `REPLAY_MEMORY`, found by scope and letter alone, are as good as a known
+        run id, also when `prune` has forgotten those runs. Both are stored in one step with their run.
+
+        Checked in this order: the run id is known already (a repeat); the job exists; the key is taken (the first run's
         id); the letter was replayed already (that run's id); the lane is full. A replay takes the letter's payload and
         event, is as deep as the letter or as `depth` says, whichever is more (EVENT-6), and marks it replayed. `within`
         is the caller's own transaction (TX-1)."""

@@ -202,7 +202,10 @@ class FireResult(Enum):
 
 @define(eq=False)
 class Enqueue:
-    """Store a run of a job, in the lane's order of arrival."""
+    """Store a run of a job, in the lane's order of arrival.
+
+    The job's id is empty for a replay whose letter is not known any more: only the memory of an earlier one can answer.
+    """
 
     key: JobKey
     run_id: UUID
@@ -213,6 +216,10 @@ class Enqueue:
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
     depth: int = 0  # of a replay in a chain of causes; it is at least as deep as its letter (EVENT-6)
+
+
+# How long it is remembered by which run a letter was replayed, whatever retention does (RETRY-5).
+REPLAY_MEMORY = timedelta(days=7)
 
 
 class Refusal(Enum):

@@ -249,7 +249,7 @@ CREATE INDEX decision_lane ON decision (lane, id);
 
 CREATE TABLE held_key (
     kind text NOT NULL,
-    lane bigint NOT NULL,
+    lane bigint NOT NULL,                   -- 0 for replays: retention may have forgotten whose the letter was
     name text COLLATE "C" NOT NULL,
     holder uuid NOT NULL,
     until timestamptz NOT NULL,

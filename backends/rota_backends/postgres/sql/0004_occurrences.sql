@@ -135,6 +135,13 @@ BEGIN
         RETURN;
     END IF;
     FOR i IN 1 .. cardinality(p_runs) LOOP
+        IF p_replays[i] IS NOT NULL THEN
+            v_answer := ROW(_replayed(p_scopes[i], p_replays[i], v_at), NULL, false)::enqueued;
+            IF v_answer.run_id IS NOT NULL THEN
+                RETURN NEXT v_answer;
+                CONTINUE;
+            END IF;
+        END IF;
         v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], p_causes[i], p_limits[i], p_payloads[i], p_delays[i],
             p_replays[i], p_depths[i]);
         v_woke := v_woke OR v_answer.woke;
@@ -154,7 +161,7 @@ DECLARE
     v_answers enqueued[];
 BEGIN
     WITH i AS MATERIALIZED (
-        SELECT i.*, j.definition, l.last_seq, l.unfinished, j.definition IS NOT NULL AND k.run_id IS NOT NULL AS is_known,
+        SELECT i.*, j.definition, l.last_seq, l.unfinished, k.run_id IS NOT NULL AS is_known,
             l.run_id IS NULL AND l.is_open AND (l.ready_at IS NULL OR l.ready_at > p_at) AS is_idle
         FROM unnest(p_lanes, p_runs, p_causes, p_limits, p_payloads) WITH ORDINALITY
             i(lane, run_id, cause, most, payload, n)
@@ -191,8 +198,9 @@ BEGIN
         x.refusal IS NULL AND NOT is_known AND is_idle AND place = 1)::enqueued ORDER BY n)
     INTO v_answers
     FROM a CROSS JOIN LATERAL (SELECT CASE
+        WHEN is_known THEN NULL
         WHEN definition IS NULL THEN 'no such job'
-        WHEN NOT is_known AND unfinished + place > most THEN 'lane full' END AS refusal) x;
+        WHEN unfinished + place > most THEN 'lane full' END AS refusal) x;
     IF EXISTS (SELECT FROM unnest(v_answers) WHERE woke) THEN
         PERFORM _announce(p_tag);
     END IF;
@@ -209,11 +217,11 @@ DECLARE
     v_replayed uuid;
     v_run run;
 BEGIN
+    IF _is_known(p_run) THEN  -- whatever became of the job since
+        RETURN ROW(p_run, NULL, false)::enqueued;
+    END IF;
     IF v_definition IS NULL THEN
         RETURN ROW(NULL, 'no such job', false)::enqueued;
-    END IF;
-    IF _is_known(p_run) THEN
-        RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
     IF p_replay IS NOT NULL THEN
         SELECT * INTO v_letter FROM letter WHERE run_id = p_replay AND lane = p_lane;
@@ -245,9 +253,22 @@ BEGIN
         v_run.depth := greatest(v_letter.depth, p_depth);
         v_run.replay_of := p_replay;
         PERFORM _unletter(p_replay, NULL, p_run);
+        PERFORM _remember_replay(v_letter.scope_id, p_replay, p_run, p_at);
     END IF;
     RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
 END $$;
+
+-- By which run a letter was replayed, for as long as rota.backend.REPLAY_MEMORY says, whatever retention does (RETRY-5).
+CREATE FUNCTION _remember_replay(p_scope text, p_letter uuid, p_run uuid, p_at timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO held_key VALUES ('replay', 0, p_scope || '/' || p_letter, p_run, p_at + interval '7 days')
+    ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
+$$;
+
+CREATE FUNCTION _replayed(p_scope text, p_letter uuid, p_at timestamptz) RETURNS uuid LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN until > p_at THEN holder END FROM held_key  -- found by its name, not by its time
+    WHERE kind = 'replay' AND lane = 0 AND name = p_scope || '/' || p_letter;
+$$;
 
 -- The run stays in history as DEAD, under retention like any other.
 CREATE FUNCTION _unletter(p_run uuid, p_by uuid, p_replayed_by uuid) RETURNS void LANGUAGE plpgsql AS $$
@@ -273,15 +294,18 @@ DECLARE
     v_holder uuid;
     v_answer enqueued;
 BEGIN
-    SELECT lane INTO v_lane FROM job WHERE scope_id = p_scope AND job_id = p_job AND definition IS NOT NULL;
-    IF NOT FOUND THEN
-        RETURN ROW(NULL, 'no such job', false)::enqueued;
-    END IF;
     IF _is_known(p_run) THEN
         RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
+    SELECT lane INTO v_lane FROM job WHERE scope_id = p_scope AND job_id = p_job AND definition IS NOT NULL;
+    IF NOT FOUND THEN
+        IF _holds_key(p_scope, p_job, p_key, p_run, p_now) THEN
+            RETURN ROW(p_run, NULL, false)::enqueued;
+        END IF;
+        RETURN ROW(NULL, 'no such job', false)::enqueued;
+    END IF;
     v_holder := _take_key(v_lane, p_key, p_run, p_ttl, p_now);
-    IF v_holder <> p_run THEN
+    IF v_holder IS NOT NULL THEN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
     PERFORM FROM lane WHERE id = v_lane FOR UPDATE;
@@ -294,7 +318,17 @@ BEGIN
     RETURN v_answer;
 END $$;
 
--- Who holds the key after this: the run given, or the one that took it first (KEY-4).
+-- The run was stored with its key, in one step: who holds it is known, although retention may have forgotten the run.
+CREATE FUNCTION _holds_key(p_scope text, p_job text, p_key text, p_run uuid, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT holder = p_run AND until > coalesce(p_now, clock_timestamp()) FROM held_key
+        WHERE kind = 'trigger' AND name = p_key
+            AND lane = (SELECT lane FROM job WHERE scope_id = p_scope AND job_id = p_job)), false);
+END $$;
+
+-- Takes the key, or says who holds it: if that is the run given, it was stored before (KEY-4).
 CREATE FUNCTION _take_key(p_lane bigint, p_key text, p_run uuid, p_ttl interval, p_now timestamptz) RETURNS uuid
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -305,10 +339,11 @@ BEGIN
         v_at := coalesce(p_now, clock_timestamp());
         INSERT INTO held_key AS k VALUES ('trigger', p_lane, p_key, p_run, v_at + p_ttl)
         ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-        WHERE k.until <= v_at RETURNING holder INTO v_holder;
-        IF NOT FOUND THEN
-            SELECT holder INTO v_holder FROM held_key WHERE kind = 'trigger' AND lane = p_lane AND name = p_key;
+        WHERE k.until <= v_at;
+        IF FOUND THEN
+            RETURN NULL;
         END IF;
+        SELECT holder INTO v_holder FROM held_key WHERE kind = 'trigger' AND lane = p_lane AND name = p_key;
         IF FOUND THEN
             RETURN v_holder;
         END IF;  -- it was pruned between the two: try again
@@ -325,12 +360,12 @@ DECLARE
     j job;
     v_holder uuid;
 BEGIN
+    IF _is_known(p_run) THEN
+        RETURN ROW(p_run, NULL, false)::enqueued;
+    END IF;
     SELECT * INTO j FROM job WHERE scope_id = p_scope AND job_id = p_job AND definition IS NOT NULL;
     IF NOT FOUND THEN
         RETURN ROW(NULL, 'no such job', false)::enqueued;
-    END IF;
-    IF _is_known(p_run) THEN
-        RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
     IF (SELECT unfinished FROM lane WHERE id = j.lane) + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit
     THEN
@@ -342,7 +377,7 @@ BEGIN
     END IF;
     IF p_key IS NOT NULL THEN
         v_holder := _take_key(j.lane, p_key, p_run, p_ttl, p_now);
-        IF v_holder <> p_run THEN
+        IF v_holder IS NOT NULL THEN
             RETURN ROW(v_holder, NULL, false)::enqueued;
         END IF;
     END IF;

@@ -5,6 +5,7 @@
     run/SCOPE/JOB/-SEQ          id/RUN            its runs, newest first; and where a run is, by its id
     decision/SCOPE/JOB/SLOT                       its newest decisions, as a ring
     key/KIND/SCOPE/JOB/KEY      expiry/AT/KEY     idempotency keys of registrations, triggers and events
+    key/replay/SCOPE/RUN                          by which run a letter was replayed
     ready/-PRIORITY/SINCE/JOB                     lanes to be claimed now
     later/AT/JOB/HANDLER                          lanes to be claimed when their time or their lease is over
     due/AT/JOB                  held/NODE/JOB     jobs by their next occurrence; leases by their node
@@ -81,6 +82,11 @@ def decision(key: JobKey, number: int) -> str:
 def taken(kind: str, key: JobKey, text: str) -> str:
     """An idempotency key."""
     return f"key/{kind}/{path(key)}/{text}"
+
+
+def replayed(scope_id: str, letter: UUID) -> str:
+    """Of no job: retention may have forgotten whose the letter was."""
+    return f"key/replay/{name(scope_id)}/{letter.hex}"
 
 
 def at(prefix: str, instant: datetime, rest: str) -> str:

@@ -76,13 +76,10 @@ class Occurrences(Base):
 
     async def _enqueue(self, new: Enqueue) -> UUID | Refusal:
         async def change(step: Step) -> UUID | Refusal:
-            lane = step.lane
-            if lane.definition is None:
-                return Refusal.NO_SUCH_JOB
             known = await _standing_for(step, new)
             if known is not None:
                 return known
-            if lane.unfinished() >= new.lane_limit:
+            if step.lane.unfinished() >= new.lane_limit:
                 return Refusal.LANE_FULL
             run = step.new_run(new.run_id, new.cause, new.payload)
             if new.idempotency_key is not None:
@@ -157,13 +154,22 @@ def _fire_run(step: Step, firing: Firing, run_id: UUID) -> FireResult:
 
 
 async def _standing_for(step: Step, new: Enqueue) -> UUID | Refusal | None:
-    """The run that stands for this already: a repeat, a taken key, a replayed letter."""
-    if await step.run_by_id(new.run_id) is not None:
-        return new.run_id
+    """The run that stands for this already: a repeat, a replayed letter, a taken key; or why none can."""
     holder = None if new.idempotency_key is None else await step.holder("trigger", new.idempotency_key.key)
+    if holder == new.run_id or await step.run_by_id(new.run_id) is not None:
+        return new.run_id  # whatever became of the run or its job since
+    replayed = None if new.replay_of is None else await step.replayed(new.replay_of)
+    if replayed is not None:
+        return replayed
+    if step.lane.definition is None:
+        return Refusal.NO_SUCH_JOB
     if holder is not None or new.replay_of is None:
         return holder
-    letter = await step.run_by_id(new.replay_of)
+    return await _replayed_by(step, new.replay_of)
+
+
+async def _replayed_by(step: Step, letter_id: UUID) -> UUID | Refusal | None:
+    letter = await step.run_by_id(letter_id)
     if letter is None or letter.state is not RunState.DEAD:
         return Refusal.NO_SUCH_RUN
     if letter.replayed_by is None and not letter.is_letter:
@@ -179,6 +185,7 @@ async def _replay(step: Step, letter_id: UUID, run: Run, depth: int) -> None:
     run.event, run.replay_of, run.depth = letter.event, letter.run_id, max(letter.depth, depth)
     letter.replayed_by = run.run_id
     step.unletter(letter)
+    step.remember_replay(letter_id, run.run_id)
 
 
 def _matches(step: Step, event: Event) -> bool:

@@ -25,7 +25,7 @@ from rota.backend.cas.records import (
     text_without_payload,
 )
 from rota.backend.cas.store import CasStore, Put, Versioned
-from rota.backend.types import FactKind, JobKey, Notice
+from rota.backend.types import REPLAY_MEMORY, FactKind, JobKey, Notice
 from rota.definition import OnEvent
 from rota.run import Cause, Decision, RunState
 
@@ -85,7 +85,13 @@ class Step:
 
     async def holder(self, kind: str, text: str) -> UUID | None:
         """Who holds an idempotency key of this job now."""
-        key = keys.taken(kind, self.lane.key, text)
+        return await self._held(keys.taken(kind, self.lane.key, text))
+
+    async def replayed(self, letter: UUID) -> UUID | None:
+        """By which run a letter of this scope was replayed, if that is remembered."""
+        return await self._held(keys.replayed(self.lane.scope_id, letter))
+
+    async def _held(self, key: str) -> UUID | None:
         found = (await self._store.get([key])).get(key)
         held: Taken | None = None if found is None else load(found.value, Taken)
         return held.holder if held is not None and self.now < held.until else None
@@ -104,7 +110,13 @@ class Step:
         self.put(keys.run(run.key, run.seq), dump(run, Run))
 
     def take(self, kind: str, text: str, holder: UUID, ttl: timedelta) -> None:
-        key, until = keys.taken(kind, self.lane.key, text), self.now + ttl
+        self._hold(keys.taken(kind, self.lane.key, text), holder, ttl)
+
+    def remember_replay(self, letter: UUID, run_id: UUID) -> None:
+        self._hold(keys.replayed(self.lane.scope_id, letter), run_id, REPLAY_MEMORY)
+
+    def _hold(self, key: str, holder: UUID, ttl: timedelta) -> None:
+        until = self.now + ttl
         self.put(key, dump(Taken(holder, until), Taken))
         self.put(keys.at("expiry", until, key), b"")
 
