@@ -16,9 +16,12 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
+try:
+    import pytest
 
-from rota_contracts import BackendHarness, Harness, SchedulerContract
+    from rota_contracts import BackendHarness, Harness, SchedulerContract
+except ImportError as error:
+    raise SystemExit(f'{error}; it comes with: pip install "rota[contracts]"') from None
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

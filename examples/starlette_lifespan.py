@@ -11,15 +11,19 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from uuid import UUID
 
-import httpx
 from attrs import frozen
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from rota import HandlerRegistry, Health, JobContext, Manual, Scheduler, Succeeded
 from rota_backends.inprocess import InProcessBackend
+
+try:
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+except ImportError as error:
+    raise SystemExit(f"{error}; this example needs: pip install starlette httpx") from None
 
 handlers = HandlerRegistry()
 

@@ -14,11 +14,16 @@ import sys
 from datetime import timedelta
 from uuid import UUID
 
-import asyncpg
 from attrs import frozen
 
 from rota import Capability, HandlerRegistry, IdempotencyKey, JobContext, Manual, RunState, Scheduler
-from rota_backends.postgres import PostgresBackend
+
+try:
+    import asyncpg
+
+    from rota_backends.postgres import PostgresBackend
+except ImportError as error:
+    raise SystemExit(f'{error}; it comes with: pip install "rota[postgres]"') from None
 
 SCHEMA = "rota_example"  # for everything this example makes; an application's tables may be anywhere in the database
 handlers = HandlerRegistry()

@@ -43,7 +43,7 @@ async def watch(url: str, started: Path) -> None:
         run_id = await client.trigger_once("export")
         while (victim := who_runs(started)) is None:  # noqa: ASYNC110  another process says it, in a file
             await asyncio.sleep(0.05)
-        print(f"killing process {victim}")
+        print(f"killing process {victim}", flush=True)
         os.kill(victim, signal.SIGKILL)
         run = await client.wait(run_id, timedelta(seconds=60))
         first, second = run.attempts

@@ -183,3 +183,22 @@ def test_a_password_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(main, ["doctor"])
     assert "secret" not in result.output
     assert os.environ["ROTA_BACKEND"].endswith("db")
+
+
+def test_two_jobs_of_one_name_are_refused(folder: Path) -> None:
+    (folder / "shop_jobs.py").write_text(APP + "JOBS += JOBS[:1]\n")
+    found = CliRunner().invoke(main, ["run", "shop_jobs:handlers", "--jobs", "JOBS"])
+    assert found.exit_code != 0
+    assert "more than one job 'touch'" in found.output
+    assert not (folder / "rota.db").exists()
+
+
+def test_a_job_whose_handler_is_not_here_is_told_when_it_is_registered(folder: Path) -> None:
+    (folder / "shop_jobs.py").write_text(APP + 'JOBS.append(JobDefinition("typo", "tuoch", Manual()))\n')
+    with node() as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        told = next(line for line in lines if line.startswith("typo"))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert "no handler 'tuoch' here" in told

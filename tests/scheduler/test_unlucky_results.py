@@ -7,9 +7,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from rota import HandlerRegistry, JobContext, JobRun, RunState, Scheduler, Succeeded
+import pytest
+
+from rota import HandlerRegistry, JobContext, JobRun, RunState, ScheduleError, Scheduler, Succeeded
 from rota_backends.inprocess import InProcessBackend
-from tests.scheduler.real import manual, ms, ran
+from tests.scheduler.real import manual, ms, ran, registry, until
 
 
 async def _outcome(handler: Callable[..., Any]) -> JobRun:
@@ -74,3 +76,28 @@ async def test_a_wrapper_that_answers_by_itself_is_taken_at_its_word() -> None:
         return Succeeded(0)
 
     assert (await _outcome(wrapper)).records_processed == 0
+
+
+async def test_the_log_says_where_an_attempt_failed_and_not_what_it_said(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(ctx: JobContext) -> None:
+        raise ValueError("SECRET")
+
+    caplog.set_level("INFO", logger="rota")
+    async with Scheduler(InProcessBackend(), registry(fails=fails)) as scheduler:
+        await scheduler.schedule(manual("fails"))
+        await ran(scheduler, "fails")
+        await until(lambda: any("dead letter" in each.getMessage() for each in caplog.records))
+    failed, letter = (each.getMessage() for each in caplog.records if each.levelname in ("INFO", "ERROR"))
+    assert f"attempt 1 failed with ValueError at {__file__}:" in failed
+    assert letter.endswith("after 1 attempt(s): attempts exhausted")
+    assert "SECRET" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("backend", "handlers", "field"),
+    [("sqlite:x.db", HandlerRegistry(), "backend"), (InProcessBackend(), [], "handlers")],
+)
+def test_what_is_no_backend_or_no_registry_is_refused_by_name(backend: Any, handlers: Any, field: str) -> None:
+    with pytest.raises(ScheduleError) as refused:
+        Scheduler(backend, handlers)
+    assert refused.value.field == field

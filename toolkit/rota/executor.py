@@ -149,7 +149,17 @@ def _judge(held: Held, error: BaseException) -> Outcome | HandBack:
         return Refused("undecodable payload", str(error))
     if isinstance(error, asyncio.CancelledError) and held.is_asked_to_stop:
         return stopped(held)
+    _log_failure(held, error)
     return Failed(error_text(error))
+
+
+def _log_failure(held: Held, error: BaseException) -> None:
+    """Its kind and its place: the text is in the history, and may quote a payload (OPS-3)."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    log.info("%s: attempt %d failed with %s%s", held.label(), held.claim.attempt, type(error).__name__, place)
 
 
 def stopped(held: Held) -> Outcome | HandBack:

@@ -100,6 +100,10 @@ class Scheduler:
         max_depth: int = 16,
         dead_letter_alarm: int = 100,
     ) -> None:
+        if isinstance(backend, str):
+            raise ScheduleError("backend", "must be a backend; for a URL there is Scheduler.open")
+        if not isinstance(handlers, HandlerRegistry):
+            raise ScheduleError("handlers", f"must be a HandlerRegistry, not {type(handlers).__name__}")
         _check_capabilities(backend, requires)
         self._backend = backend
         self._handlers = handlers

@@ -32,11 +32,15 @@ async def arrive_within(connection: Any, statements: Statements, args: tuple[Any
 
 async def _call(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:
     library = type(connection).__module__.partition(".")[0]
-    if library == "asyncpg":
+    if library == "asyncpg" and hasattr(connection, "is_in_transaction"):
         return await _asyncpg(connection, sql, args)
     if library == "psycopg" and hasattr(connection, "cursor"):
         return await _psycopg(connection, sql, args)
-    raise ScheduleError("within", f"must be a connection of asyncpg or an AsyncConnection of psycopg, not {library}'s")
+    given = f"{library}'s {type(connection).__name__}"
+    raise ScheduleError(
+        "within",
+        f"must be a connection of asyncpg or an AsyncConnection of psycopg, not {given}; of a pool acquire one first",
+    )
 
 
 async def _asyncpg(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[Any, Any]:

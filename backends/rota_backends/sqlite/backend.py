@@ -255,6 +255,8 @@ def _checked_path(path: object) -> Path:
     text = os.fspath(path)
     if not isinstance(text, str) or text.startswith((":memory:", "file:")):
         raise ScheduleError("path", "must be the path of a file; for jobs in memory there is InProcessBackend")
+    if text.startswith("sqlite:"):
+        raise ScheduleError("path", "must be the path of a file, without sqlite: before it; Scheduler.open takes URLs")
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
         raise ScheduleError("path", f"this Python has SQLite {sqlite3.sqlite_version}, at least {oldest} is needed")

@@ -58,6 +58,8 @@ def check_path(path: Path, *, may_create: bool) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise ScheduleError("path", f"the folder {str(folder)!r} does not exist")
+    if not os.access(folder, os.X_OK):
+        raise ScheduleError("path", f"the folder {str(folder)!r} may not be entered by this user")
     if path.is_dir():
         raise ScheduleError("path", f"{str(path)!r} is a folder, not a file")
     if not may_create and not path.exists():

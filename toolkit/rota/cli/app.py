@@ -73,7 +73,14 @@ def load_jobs(app: str, name: str | None) -> list[JobDefinition]:
     listed = list(jobs)
     if not all(isinstance(job, JobDefinition) for job in listed):
         raise click.BadParameter(f"{name!r} holds something that is no JobDefinition", param_hint="--jobs")
+    twice = sorted({f"{job.job_id!r}" for job in listed if sum(_same(job, other) for other in listed) > 1})
+    if twice:
+        raise click.BadParameter(f"{name!r} has more than one job {', '.join(twice)}", param_hint="--jobs")
     return listed
+
+
+def _same(one: JobDefinition, other: JobDefinition) -> bool:
+    return (one.scope_id, one.job_id) == (other.scope_id, other.job_id)
 
 
 def _made(found: Any) -> Any:

@@ -66,7 +66,7 @@ def status_command(url: str) -> None:
 @db_group.command("print")
 @_url
 def print_command(url: str) -> None:
-    """Print all migrations as one SQL script, for whoever applies them by hand. Connects to nothing."""
+    """Print all migrations as one SQL script, to be applied by hand to an empty schema. Connects to nothing."""
     click.echo(_backend(url).migration_script())
 
 

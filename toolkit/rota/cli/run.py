@@ -59,14 +59,16 @@ def run_command(
         concurrency=concurrency,
         drain_timeout=timedelta(seconds=drain_timeout),
     )
-    asyncio.run(_work(scheduler, jobs, url if url.startswith("sqlite:") else url.partition(":")[0]))  # no password
+    where = url if url.startswith("sqlite:") else url.partition(":")[0]  # no password
+    asyncio.run(_work(scheduler, jobs, handlers.names(), where))
 
 
-async def _work(scheduler: Scheduler, jobs: list[JobDefinition], where: str) -> None:
+async def _work(scheduler: Scheduler, jobs: list[JobDefinition], names: frozenset[str], where: str) -> None:
     async with scheduler:
         for job in jobs:
             outcome = await scheduler.schedule(job)
-            click.echo(f"{job.job_id}: {outcome.value}")
+            known = job.handler_name in names
+            click.echo(f"{job.job_id}: {outcome.value}" + ("" if known else f"; no handler {job.handler_name!r} here"))
         click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, twice ends")
         await scheduler.run_forever()
         click.echo("draining; once more to end now")

@@ -24,6 +24,6 @@ class LoggingNotifier:
     async def dead_letter(self, run: JobRun) -> None:
         """One line."""
         log.error(
-            "dead letter: job %r in scope %r, run %s, handler %r, after %d attempt(s)",
-            run.job_id, run.scope_id, run.run_id, run.handler_name, run.attempt,
+            "dead letter: job %r in scope %r, run %s, handler %r, after %d attempt(s): %s",
+            run.job_id, run.scope_id, run.run_id, run.handler_name, run.attempt, run.reason,
         )  # fmt: skip
