@@ -13,8 +13,6 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
-from tenacity import wait_random_exponential
-
 from rota.admin import Admin
 from rota.backend.port import Backend
 from rota.backend.types import (
@@ -67,8 +65,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NOTHING = Capability(0)
-_TRIES = 4  # of a call, however short the backend's patience
-_PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
 _KNOWN_KEYS = 10_000  # at most
 _LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless who is told hangs
 

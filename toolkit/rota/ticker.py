@@ -26,7 +26,7 @@ class Ticker:
         self._backend = backend
         self._node = node
         self.unplanned: dict[JobKey, str] = {}  # due, but this node cannot tell what follows
-        self._told: set[tuple[JobKey, int]] = set()
+        self._told: set[JobKey] = set()  # others may decide it every minute: it is said once
         self.loop = Loop("ticker", self._turn, backend.clock, phase=Phase.TICK)
 
     async def _turn(self) -> Turn:
@@ -49,8 +49,8 @@ class Ticker:
         return firings
 
     def _tell(self, job: DueJob, error: ScheduleError) -> None:
-        if (job.key, job.revision) not in self._told:
-            self._told.add((job.key, job.revision))
+        if job.key not in self._told:
+            self._told.add(job.key)
             log.error("job %r is due, but cannot be planned on this node: %s", job.key.job_id, error)
 
     async def _decide(self, firings: list[Firing]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 
 from rota.backend import JobKey, Notice, SetAside, is_held
 from rota_backends.sqlite import turns
@@ -62,9 +63,9 @@ def relay(
     session.db.executemany("UPDATE rota_notice SET problem = ? WHERE seq = ?", problems)
     found = (
         Notice(seq, JobKey(scope_id, job_id), uuid(run_id), instant(at))
-        for seq, scope_id, job_id, run_id, at in session.db.execute(_UNTOLD).fetchall()
+        for seq, scope_id, job_id, run_id, at in session.db.execute(_UNTOLD)
     )
-    return [notice for notice in found if notice.key not in skip][:limit]
+    return list(islice((notice for notice in found if notice.key not in skip), limit))
 
 
 def untold_since(session: Session) -> datetime | None:
