@@ -127,12 +127,13 @@ BEGIN
         ORDER BY i.n);
     PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
-    IF cardinality(p_runs) > 4  -- fewer are cheaper one by one
-        AND num_nulls(VARIADIC p_delays) = cardinality(p_runs) AND num_nulls(VARIADIC p_replays) = cardinality(p_runs)
-        AND NOT EXISTS (SELECT FROM arrival)
-    THEN
-        RETURN QUERY SELECT * FROM _enqueue_plain(v_lanes, v_at, p_tag, p_runs, p_causes, p_limits, p_payloads);
-        RETURN;
+    IF cardinality(p_runs) > 4 THEN  -- fewer are cheaper one by one
+        IF num_nulls(VARIADIC p_delays) = cardinality(p_runs) AND num_nulls(VARIADIC p_replays) = cardinality(p_runs)
+            AND NOT EXISTS (SELECT FROM arrival)
+        THEN
+            RETURN QUERY SELECT * FROM _enqueue_plain(v_lanes, v_at, p_tag, p_runs, p_causes, p_limits, p_payloads);
+            RETURN;
+        END IF;
     END IF;
     FOR i IN 1 .. cardinality(p_runs) LOOP
         IF p_replays[i] IS NOT NULL THEN

@@ -43,18 +43,20 @@ DECLARE
     v_left integer := c_limit;
     v_row exchanged;
 BEGIN
-    IF _may_carry_on(v_at, s_runs, c_node, c_handlers, c_limit, c_queues) THEN
-        v_carried := _carry_on(p_now, s_runs, s_tokens, s_nodes, s_facts, s_records, p_keep, c_node, c_hand, c_number,
-            c_handlers, c_lease);
-        v_row := v_carried.claimed;
-        IF v_row.runs IS NOT NULL THEN
-            RETURN NEXT v_row;
-            v_left := c_limit - cardinality(v_row.runs);
-            v_row := v_carried.settled;
-            IF v_row.outbox IS NOT NULL THEN
+    IF NOT v_is_done AND c_node IS NOT NULL THEN
+        IF _may_carry_on(v_at, s_runs, c_node, c_handlers, c_limit, c_queues) THEN
+            v_carried := _carry_on(p_now, s_runs, s_tokens, s_nodes, s_facts, s_records, p_keep, c_node, c_hand,
+                c_number, c_handlers, c_lease);
+            v_row := v_carried.claimed;
+            IF v_row.runs IS NOT NULL THEN
                 RETURN NEXT v_row;
+                v_left := c_limit - cardinality(v_row.runs);
+                v_row := v_carried.settled;
+                IF v_row.outbox IS NOT NULL THEN
+                    RETURN NEXT v_row;
+                END IF;
+                v_is_done := cardinality(v_row.numbers) = cardinality(s_runs);
             END IF;
-            v_is_done := cardinality(v_row.numbers) = cardinality(s_runs);
         END IF;
     END IF;
     IF NOT v_is_done THEN
@@ -76,12 +78,15 @@ BEGIN
     v_row := NULL;
     v_row.what := 0;
     v_row.at := coalesce(p_now, clock_timestamp());
-    RETURN QUERY SELECT * FROM _leases(2, c_handlers, v_row.at) l WHERE l.lease_until <= v_row.at LIMIT 100;
-    v_row.next_at := least(
-        (SELECT min(x.ready_at) FROM band CROSS JOIN LATERAL (
-            SELECT ready_at FROM lane WHERE place = band.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
-        (SELECT ready_at FROM lane WHERE place = 0 AND ready_at > v_row.at ORDER BY ready_at LIMIT 1),
-        (SELECT min(lease_until) FROM lane WHERE place = 0 AND ready_at <= v_row.at AND lease_until > v_row.at));
+    v_row.next_at := (SELECT ready_at FROM lane WHERE place = 0 AND ready_at IS NOT NULL ORDER BY ready_at LIMIT 1);
+    IF v_row.next_at <= v_row.at THEN
+        RETURN QUERY SELECT * FROM _leases(2, c_handlers, v_row.at) l WHERE l.lease_until <= v_row.at LIMIT 100;
+        v_row.next_at := least(
+            (SELECT ready_at FROM lane WHERE place = 0 AND ready_at > v_row.at ORDER BY ready_at LIMIT 1),
+            (SELECT min(lease_until) FROM lane WHERE place = 0 AND ready_at <= v_row.at AND lease_until > v_row.at));
+    END IF;
+    v_row.next_at := least(v_row.next_at, (SELECT min(x.ready_at) FROM band CROSS JOIN LATERAL (
+        SELECT ready_at FROM lane WHERE place = band.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x));
     RETURN NEXT v_row;
 END $$;
 
