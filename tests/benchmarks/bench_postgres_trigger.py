@@ -42,7 +42,7 @@ def run(quick: bool) -> Report:
         [
             f"PostgreSQL {version}, " + ", ".join(SETTINGS),
             f"{triggers:,} triggers, {10 * triggers:,} in batches; at most 20 connections, Rota with its default of 4",
-            "Rota has no call for many: 'batches' is 1,000 calls at once; the floor is INSERT, and COPY for batches",
+            "batches are calls with 1,000 triggers each; the floor is INSERT, and COPY for batches",
             f"latency: {waits} triggers, each {PAUSE * 1000:g} ms after the last one started; a node listens",
             "'as from another process': by connections of their own, so the node learns of it through the database",
         ],

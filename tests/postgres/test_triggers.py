@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -132,3 +133,20 @@ async def test_the_same_trigger_twice_in_a_batch_is_stored_once(backend: Postgre
     new = Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100)
     assert await backend.enqueue([new] * 6) == [new.run_id] * 6
     assert [tuple(row) for row in await sql("SELECT unfinished, last_seq FROM lane")] == [(1, 1)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_what_triggers_of_a_batch_have_of_their_own_is_not_told_once_for_all(
+    backend: PostgresBackend, together: bool
+) -> None:
+    await register(backend, "job")
+    await register(backend, "job", scope_id="other")
+    own = [("default", 9, None), ("other", 1, b""), ("default", 9, b"x"), ("other", 9, None), ("other", 2, b"y")]
+    batch = [Enqueue(JobKey(scope, "job"), new_run_id(), Cause.MANUAL, most, payload) for scope, most, payload in own]
+    if not together:
+        batch[0].delay = timedelta(hours=1)  # so each is stored by a statement of its own
+    answers = await backend.enqueue(batch)
+    assert answers == [*(each.run_id for each in batch[:4]), Refusal.LANE_FULL]
+    rows = await sql("SELECT run_id, scope_id, payload, start_at IS NULL FROM run JOIN job USING (lane) ORDER BY seq")
+    expected = {each.run_id: (scope, payload) for each, (scope, _, payload) in zip(batch[:4], own, strict=False)}
+    assert {row["run_id"]: (row["scope_id"], row["payload"]) for row in rows} == expected

@@ -16,6 +16,7 @@ from rota.definition import (
     RetryPolicy,
     ScheduleDiff,
     ScheduleOutcome,
+    TriggerOnce,
 )
 from rota.errors import (
     AccessDenied,
@@ -33,6 +34,7 @@ from rota.errors import (
     RunNotFound,
     ScheduleError,
     StoreUnavailable,
+    TriggersRefused,
     UnsupportedCapability,
     UnsupportedPrecision,
 )
@@ -114,6 +116,8 @@ __all__ = [
     "StoreUnavailable",
     "Succeeded",
     "SystemClock",
+    "TriggerOnce",
+    "TriggersRefused",
     "UnsupportedCapability",
     "UnsupportedPrecision",
     "VirtualClock",

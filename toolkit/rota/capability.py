@@ -15,6 +15,11 @@ class Capability(Flag):
     PUSH_WAKEUP = auto()  # nodes on other hosts are told of new work
 
 
+def named(capabilities: Capability) -> str:
+    """As an error names them."""
+    return ", ".join(each.name or "" for each in capabilities) or "none of the optional capabilities"
+
+
 class Precision(Enum):
     """The grid of a cron job: whole minutes, or whole seconds."""
 

@@ -101,6 +101,17 @@ class IdempotencyKey:
         check_duration("ttl", self.ttl)
 
 
+@frozen
+class TriggerOnce:
+    """One of many triggers: what `trigger_once` takes, as a value for `Scheduler.trigger_many`."""
+
+    job_id: str = field(validator=_name)
+    payload: bytes | None = field(default=None, repr=shown)  # None: the job's
+    delay: timedelta | None = None
+    idempotency_key: IdempotencyKey | None = None
+    scope_id: str = field(default=DEFAULT_SCOPE, validator=_name)
+
+
 _DEFAULT_RETRY = RetryPolicy()
 
 

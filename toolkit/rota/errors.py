@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 
 class RotaError(Exception):
@@ -112,6 +114,23 @@ class LaneFull(RotaError):
         self.job_id = job_id
         self.scope_id = scope_id
         self.limit = limit
+
+
+class TriggersRefused(RotaError):
+    """Some of many triggers were refused; the others are stored (MANUAL-1).
+
+    `refused` says why, by position: `JobNotFound`, `LaneFull`, or the store's own trouble. `run_ids` are those of all
+    triggers in their order, None where one was refused.
+    """
+
+    def __init__(self, refused: Mapping[int, RotaError], run_ids: Sequence[UUID | None]) -> None:
+        first = min(refused)
+        super().__init__(
+            f"{len(refused)} of {len(run_ids)} triggers were refused, the others are stored; "
+            f"the first is number {first}: {refused[first]}"
+        )
+        self.refused = dict(refused)
+        self.run_ids = list(run_ids)
 
 
 class StoreUnavailable(RotaError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from secrets import randbits
@@ -16,7 +16,6 @@ from uuid import UUID
 from rota.admin import Admin
 from rota.backend.port import Backend
 from rota.backend.types import (
-    Enqueue,
     EventLimits,
     JobKey,
     JobQuery,
@@ -29,11 +28,10 @@ from rota.backend.types import (
     StoredJob,
 )
 from rota.calls import STORE_ERRORS, Calls
-from rota.capability import Capability, Precision
-from rota.causation import current_run
+from rota.capability import Capability, Precision, named
 from rota.checkup import check_up
 from rota.clock import at_work
-from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
+from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.errors import (
     JobNotFound,
     LaneFull,
@@ -55,8 +53,9 @@ from rota.options import Options
 from rota.parts import Parts
 from rota.registering import registration, removal, resumption
 from rota.registry import HandlerRegistry
-from rota.run import Cause, JobRun, JobStatus, Retention
+from rota.run import JobRun, JobStatus, Retention
 from rota.services import Services
+from rota.triggering import Triggering
 from rota.upkeep import job_store_id
 
 log = logging.getLogger("rota")
@@ -65,7 +64,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NOTHING = Capability(0)
-_KNOWN_KEYS = 10_000  # at most
 _LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless who is told hangs
 
 
@@ -123,7 +121,7 @@ class Scheduler:
         self._is_entered = False
         self._hurry = asyncio.Event()
         self._signals: list[signal.Signals] = []
-        self._known_keys: set[JobKey] = set()
+        self._triggering = Triggering(backend, self._call, lane_limit)
 
     @classmethod
     def open(cls, url: str, handlers: HandlerRegistry, **options: Any) -> Scheduler:
@@ -387,58 +385,19 @@ class Scheduler:
         `within` is a connection of the application in a transaction: the trigger joins it (TX-1).
         """
         self._open()
-        if payload is not None:
-            payload = check_payload(payload, self._backend.max_payload)
-        if delay is not None:
-            check_duration("delay", delay, zero=True)
-        if idempotency_key is not None and not isinstance(idempotency_key, IdempotencyKey):
-            raise ScheduleError("idempotency_key", "must be an IdempotencyKey")
-        new = Enqueue(
-            self._checked(JobKey(scope_id, job_id)),
-            new_run_id(),
-            Cause.MANUAL,
-            self._options.lane_limit,
-            payload,
-            delay,
-            idempotency_key,
-        )
-        if within is None:
-            return await self._enqueue(new)
-        if Capability.TRANSACTIONAL_TRIGGER not in self._backend.capabilities:
-            raise UnsupportedCapability(
-                self._backend.name, "TRANSACTIONAL_TRIGGER", _offered(self._backend), field="within"
-            )
-        (answer,) = await self._backend.enqueue([new], within=within)
-        return self._accepted(new, answer)
+        new = self._triggering.asked(JobKey(scope_id, job_id), payload, delay, idempotency_key)
+        if within is not None:
+            return await self._triggering.queue_within(new, within)
+        return await self._triggering.queue(new)
 
-    def _checked(self, key: JobKey) -> JobKey:
-        """A key of names (ID-1). Most triggers are of jobs triggered before, and looking those up costs least."""
-        try:
-            if key in self._known_keys:
-                return key
-        except TypeError:  # not even hashable, so not a name
-            pass
-        _key(key.scope_id, key.job_id)
-        if len(self._known_keys) >= _KNOWN_KEYS:
-            self._known_keys.clear()
-        self._known_keys.add(key)
-        return key
+    async def trigger_many(self, triggers: Iterable[TriggerOnce]) -> list[UUID]:
+        """Queue many runs with few calls of the store, in the order given; their ids in the same order (MANUAL-1).
 
-    async def _enqueue(self, new: Enqueue) -> UUID:
-        (answer,) = await self._call(self._backend.enqueue, [new])
-        if type(answer) is UUID:
-            return answer
-        return self._accepted(new, answer)
-
-    def _accepted(self, new: Enqueue, answer: UUID | Refusal) -> UUID:
-        scope_id, job_id = new.key
-        if isinstance(answer, UUID):
-            return answer
-        if answer is Refusal.NO_SUCH_JOB:
-            raise JobNotFound(job_id, scope_id)
-        if answer is Refusal.LANE_FULL:
-            raise LaneFull(job_id, scope_id, self._options.lane_limit)
-        raise RunNotFound(new.replay_of, scope_id)
+        All are checked before anything is stored. Then each stands for itself: if some are refused the others are
+        stored, and `TriggersRefused` says which are which.
+        """
+        self._open()
+        return await self._triggering.queue_many(triggers)
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
@@ -531,20 +490,11 @@ class Scheduler:
     async def replay(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> UUID:
         """Queue a new run for a dead letter; a second call gives the same run (RETRY-5)."""
         run = await self.get_run(run_id, scope_id=scope_id)
-        if run is None and (replayed := await self._replayed(run_id, scope_id)) is not None:
+        if run is not None:
+            return await self._triggering.replay(run_id, JobKey(scope_id, run.job_id))
+        if (replayed := await self._triggering.replayed(run_id, scope_id)) is not None:
             return replayed
-        if run is None:
-            raise RunNotFound(run_id, scope_id)
-        key, replay_id, cause = JobKey(scope_id, run.job_id), new_run_id(), current_run.get()
-        depth = 0 if cause is None else cause.depth + 1  # a handler that replays goes on with its chain (EVENT-6)
-        new = Enqueue(key, replay_id, Cause.REPLAY, self._options.lane_limit, replay_of=run_id, depth=depth)
-        return await self._enqueue(new)
-
-    async def _replayed(self, letter: UUID, scope_id: str) -> UUID | None:
-        """By which run, if retention has forgotten the letter and with it whose it was."""
-        new = Enqueue(JobKey(scope_id, ""), new_run_id(), Cause.REPLAY, 0, replay_of=letter)
-        (answer,) = await self._call(self._backend.enqueue, [new])
-        return answer if isinstance(answer, UUID) else None
+        raise RunNotFound(run_id, scope_id)
 
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """Take a dead letter out of the list; the run stays in history."""
@@ -598,15 +548,7 @@ class Scheduler:
 def _check_capabilities(backend: Backend, requires: Capability) -> None:
     lacking = requires & ~backend.capabilities
     if lacking:
-        raise UnsupportedCapability(backend.name, _named(lacking), _offered(backend))
-
-
-def _named(capabilities: Capability) -> str:
-    return ", ".join(each.name or "" for each in capabilities) or "none of the optional capabilities"
-
-
-def _offered(backend: Backend) -> str:
-    return _named(backend.capabilities)
+        raise UnsupportedCapability(backend.name, named(lacking), named(backend.capabilities))
 
 
 async def _another_came_first() -> None:

@@ -87,16 +87,16 @@ class Occurrences(Store):
         return run_id or _REFUSALS[refusal]
 
     async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers:
-        found = await self._fetch(
-            self._sql.enqueue, self._now(), self._announcer.tag(),
-            [each.key.scope_id for each in batch], [each.key.job_id for each in batch],
-            [each.run_id for each in batch], [each.cause.value for each in batch], [each.lane_limit for each in batch],
-            [each.payload for each in batch], [each.delay for each in batch], [each.replay_of for each in batch],
-            [each.depth for each in batch],
-        )  # fmt: skip
-        if any(row["woke"] for row in found):
+        if len({each.run_id for each in batch}) < len(batch):  # in one statement none would know of the other
+            return [answer for each in batch for answer in await self._store_triggers([each])]
+        columns = rows.trigger_columns(batch)
+        *others, last = await self._fetch(self._sql.enqueue, self._now(), self._announcer.tag(), *columns)
+        if last["woke"]:
             self._wake()
-        return [row["run_id"] or _REFUSALS[row["refusal"]] for row in found]
+        answers: Answers = [each.run_id for each in batch]
+        for row in others:
+            answers[row["number"] - 1] = row["run_id"] or _REFUSALS[row["refusal"]]
+        return answers
 
     async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
         heard = await self._heard({_kind(event) for event in events})

@@ -12,6 +12,7 @@ from typing import Any
 from rota.backend import (
     Claim,
     ClaimRequest,
+    Enqueue,
     Fact,
     FactKind,
     Firing,
@@ -49,7 +50,7 @@ def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
     return (
         [each.run_id for each in batch],
         [each.token for each in batch],
-        _unless_all([each.node_id for each in batch], batch[0].node_id) or [batch[0].node_id],
+        _one_if_alike([each.node_id for each in batch]),
         [_STATES[each] for each in _unless_all([each.state for each in batch], RunState.SUCCEEDED)],
         [_OUTCOMES[each] for each in _unless_all([each.outcome for each in batch], AttemptOutcome.SUCCEEDED)],
         [_fact_bits(each) for each in _unless_all([each.facts for each in batch], (FactKind.SUCCEEDED,))],
@@ -59,6 +60,25 @@ def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
         _unless_all([each.wait for each in batch], None),
         _unless_all([each.only_if_expired for each in batch], False),
     )
+
+
+def trigger_columns(batch: Sequence[Enqueue]) -> tuple[list[Any], ...]:
+    """The nine arrays of a batch of triggers; where all are alike one entry, where there is nothing to say none."""
+    return (
+        _one_if_alike([each.key.scope_id for each in batch]),
+        [each.key.job_id for each in batch],
+        [each.run_id for each in batch],
+        [each.value for each in _one_if_alike([each.cause for each in batch])],
+        _one_if_alike([each.lane_limit for each in batch]),
+        _unless_all([each.payload for each in batch], None),
+        _unless_all([each.delay for each in batch], None),
+        _unless_all([each.replay_of for each in batch], None),
+        _unless_all([each.depth for each in batch], 0),
+    )
+
+
+def _one_if_alike(column: list[Any]) -> list[Any]:
+    return _unless_all(column, column[0]) or column[:1]
 
 
 def _unless_all(column: list[Any], usual: object) -> list[Any]:

@@ -6,9 +6,19 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from itertools import repeat
 from typing import Any
 
-from rota import HandlerRegistry, JobContext, JobDefinition, JobNotifyEventStore, Manual, Retention, Scheduler
+from rota import (
+    HandlerRegistry,
+    JobContext,
+    JobDefinition,
+    JobNotifyEventStore,
+    Manual,
+    Retention,
+    Scheduler,
+    TriggerOnce,
+)
 from rota.backend import Backend
 from tests.benchmarks.counting import Starts, low_load
 from tests.benchmarks.durable import Drain, Look, at_once, rate
@@ -66,6 +76,14 @@ async def trigger(backend: Backend, count: int, at_once: int) -> dict[str, float
         await schedule(client, 100)
         calls = (partial(client.trigger_once, f"job{number % 100}") for number in range(count))
         return await rate(calls, at_once, count)
+
+
+async def batch(backend: Backend, count: int, size: int) -> dict[str, float]:
+    """100 jobs, triggered in turn, `size` in a call; nothing runs."""
+    async with scheduler(backend, HandlerRegistry(), Written(0), 0) as client:
+        await schedule(client, 100)
+        many = [TriggerOnce(f"job{number % 100}") for number in range(size)]
+        return await rate(repeat(partial(client.trigger_many, many), count // size), 1, count)
 
 
 async def latency(node: Backend, client: Backend, count: int, pause: float, warm_up: int) -> dict[str, float]:

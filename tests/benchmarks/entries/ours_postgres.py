@@ -54,8 +54,11 @@ async def _trigger(url: str, count: int, at_once: int) -> dict[str, float]:
 
 
 def batch(url: str, count: int, size: int) -> dict[str, float]:
-    """There is no call for many: as many calls at once, which the backend puts together."""
-    return trigger(url, count, size)
+    return asyncio.run(_batch(url, count, size))
+
+
+async def _batch(url: str, count: int, size: int) -> dict[str, float]:
+    return await ours_durable.batch(PostgresBackend(url), count, size)
 
 
 def latency(url: str, count: int, pause: float, warm_up: int, outside: bool = False) -> dict[str, float]:

@@ -110,59 +110,69 @@ END $$;
 
 CREATE TYPE enqueued AS (run_id uuid, refusal text, woke boolean);
 
--- Triggers without keys: the lanes are locked in one order, then each is stored or refused.
+-- Triggers without keys: the lanes are locked in one order, then each is stored or refused. Of scopes, causes and limits
+-- there is one entry where all are alike, of payloads, delays, replays and depths none where there is nothing to say.
+-- What is told is whose answer is not its own run, by number; and in a last row, without one, whether a lane woke.
 CREATE FUNCTION enqueue(
     p_now timestamptz, p_tag text, p_scopes text[], p_jobs text[], p_runs uuid[], p_causes text[], p_limits integer[],
     p_payloads bytea[], p_delays interval[], p_replays uuid[], p_depths integer[]
-) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
+) RETURNS TABLE (number integer, run_id uuid, refusal text, woke boolean) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     v_at timestamptz;
     v_lanes bigint[];
     v_answer enqueued;
     v_woke boolean := false;
+    v_numbers integer[];
+    v_refusals text[];
 BEGIN
     v_lanes := ARRAY(
         SELECT j.lane FROM unnest(p_scopes, p_jobs) WITH ORDINALITY i(scope, job, n)
-        LEFT JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j ON true
+        LEFT JOIN LATERAL (
+            SELECT lane FROM job WHERE scope_id = coalesce(i.scope, p_scopes[1]) AND job_id = i.job OFFSET 0) j ON true
         ORDER BY i.n);
     PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
-    IF cardinality(p_runs) > 4 THEN  -- fewer are cheaper one by one
-        IF num_nulls(VARIADIC p_delays) = cardinality(p_runs) AND num_nulls(VARIADIC p_replays) = cardinality(p_runs)
-            AND NOT EXISTS (SELECT FROM arrival)
-        THEN
-            RETURN QUERY SELECT * FROM _enqueue_plain(v_lanes, v_at, p_tag, p_runs, p_causes, p_limits, p_payloads);
-            RETURN;
-        END IF;
-    END IF;
-    FOR i IN 1 .. cardinality(p_runs) LOOP
-        IF p_replays[i] IS NOT NULL THEN
-            v_answer := ROW(_replayed(p_scopes[i], p_replays[i], v_at), NULL, false)::enqueued;
-            IF v_answer.run_id IS NOT NULL THEN
-                RETURN NEXT v_answer;
-                CONTINUE;
+    IF cardinality(p_runs) <= 4 OR cardinality(p_delays) > 0 OR cardinality(p_replays) > 0 OR _has_arrivals() THEN
+        FOR i IN 1 .. cardinality(p_runs) LOOP  -- few are cheaper one by one
+            v_answer := NULL;
+            IF p_replays[i] IS NOT NULL THEN
+                v_answer.run_id := _replayed(coalesce(p_scopes[i], p_scopes[1]), p_replays[i], v_at);
             END IF;
-        END IF;
-        v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], p_causes[i], p_limits[i], p_payloads[i], p_delays[i],
-            p_replays[i], p_depths[i]);
-        v_woke := v_woke OR v_answer.woke;
-        RETURN NEXT v_answer;
-    END LOOP;
+            IF v_answer.run_id IS NULL THEN
+                v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], coalesce(p_causes[i], p_causes[1]),
+                    coalesce(p_limits[i], p_limits[1]), p_payloads[i], p_delays[i], p_replays[i],
+                    coalesce(p_depths[i], 0));
+                v_woke := v_woke OR v_answer.woke;
+            END IF;
+            IF v_answer.run_id IS DISTINCT FROM p_runs[i] THEN
+                RETURN QUERY SELECT i, v_answer.run_id, v_answer.refusal, false;
+            END IF;
+        END LOOP;
+    ELSE
+        SELECT * INTO v_woke, v_numbers, v_refusals
+        FROM _enqueue_plain(v_lanes, v_at, p_runs, p_causes, p_limits, p_payloads);
+        RETURN QUERY SELECT r.number, NULL::uuid, r.refusal, false FROM unnest(v_numbers, v_refusals) r(number, refusal);
+    END IF;
     IF v_woke THEN
         PERFORM _announce(p_tag);
     END IF;
+    RETURN QUERY SELECT NULL::integer, NULL::uuid, NULL, v_woke;
 END $$;
 
--- Triggers to start at once, all in one statement: what `_enqueue` does for each, at a third of its cost.
+CREATE FUNCTION _has_arrivals() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN EXISTS (SELECT FROM arrival); END';
+
+-- Triggers to start at once, no two of one run, all in one statement: what `_enqueue` does for each, at a fraction of its
+-- cost. Whether a lane woke, and which were refused, and why.
 CREATE FUNCTION _enqueue_plain(
-    p_lanes bigint[], p_at timestamptz, p_tag text, p_runs uuid[], p_causes text[], p_limits integer[],
-    p_payloads bytea[]
-) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
-DECLARE
-    v_answers enqueued[];
+    p_lanes bigint[], p_at timestamptz, p_runs uuid[], p_causes text[], p_limits integer[], p_payloads bytea[],
+    OUT woke boolean, OUT numbers integer[], OUT refusals text[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 BEGIN
     WITH i AS MATERIALIZED (
-        SELECT i.*, j.definition, l.last_seq, l.unfinished, k.run_id IS NOT NULL AS is_known,
+        SELECT i.lane, i.run_id, i.cause, i.payload, i.n, coalesce(i.most, p_limits[1]) AS most, j.definition,
+            l.last_seq, l.unfinished, k.run_id IS NOT NULL AS is_known,
             l.run_id IS NULL AND l.is_open AND (l.ready_at IS NULL OR l.ready_at > p_at) AS is_idle
         FROM unnest(p_lanes, p_runs, p_causes, p_limits, p_payloads) WITH ORDINALITY
             i(lane, run_id, cause, most, payload, n)
@@ -177,9 +187,9 @@ BEGIN
         FROM i
     ), r AS (
         INSERT INTO run (run_id, lane, seq, definition, queued_at, cause, payload)
-        SELECT run_id, lane, last_seq + place, definition, p_at, cause, payload FROM a
+        SELECT run_id, lane, last_seq + place, definition, p_at, coalesce(cause, p_causes[1]), payload FROM a
         WHERE definition IS NOT NULL AND NOT is_known AND unfinished + place <= most
-        ON CONFLICT DO NOTHING RETURNING lane, seq, definition
+        RETURNING lane, seq, definition
     ), u AS (
         UPDATE lane SET
             last_seq = g.last, unfinished = unfinished + g.count,
@@ -195,17 +205,13 @@ BEGIN
             FROM lane l WHERE l.id = g.lane OFFSET 0) b
         WHERE lane.id = g.lane
     )
-    SELECT array_agg(ROW(CASE WHEN x.refusal IS NULL THEN run_id END, x.refusal,
-        x.refusal IS NULL AND NOT is_known AND is_idle AND place = 1)::enqueued ORDER BY n)
-    INTO v_answers
+    SELECT bool_or(x.refusal IS NULL AND NOT is_known AND is_idle AND place = 1),
+        array_agg(n::integer) FILTER (WHERE x.refusal IS NOT NULL), array_agg(x.refusal) FILTER (WHERE x.refusal IS NOT NULL)
+    INTO woke, numbers, refusals
     FROM a CROSS JOIN LATERAL (SELECT CASE
         WHEN is_known THEN NULL
         WHEN definition IS NULL THEN 'no such job'
         WHEN unfinished + place > most THEN 'lane full' END AS refusal) x;
-    IF EXISTS (SELECT FROM unnest(v_answers) WHERE woke) THEN
-        PERFORM _announce(p_tag);
-    END IF;
-    RETURN QUERY SELECT * FROM unnest(v_answers);
 END $$;
 
 CREATE FUNCTION _enqueue(
