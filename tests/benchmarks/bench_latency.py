@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 from tests.benchmarks.bench_drain import FLOOR, OURS
 from tests.benchmarks.bench_drain import PEERS as ALL_PEERS
@@ -13,7 +14,7 @@ from tests.benchmarks.report import Goal, Report, Table, spread
 NAME = "latency"
 PAUSE = 0.003
 PEERS = tuple(peer for peer in ALL_PEERS if not peer.settings)  # more threads start nothing sooner
-Raw = dict[str, list[dict[str, float]]]
+Raw = dict[str, list[dict[str, Any]]]
 
 
 def run(quick: bool) -> Report:

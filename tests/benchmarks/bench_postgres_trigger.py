@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from tests.benchmarks.backlog import Rows
+from tests.benchmarks.counting import percentiles
 from tests.benchmarks.postgres import SETTINGS, Databases, postgres
 from tests.benchmarks.process import Entry, in_turns, measure
 from tests.benchmarks.report import Goal, Report, Table, spread
@@ -27,7 +28,7 @@ Raw = dict[str, Rows]
 
 def run(quick: bool) -> Report:
     """`quick`: fewer triggers, one round."""
-    triggers, waits, rounds = (500, 30, 1) if quick else (2_000, 150, 5)  # a 99th percentile is two single runs
+    triggers, waits, rounds = (500, 30, 1) if quick else (2_000, 200, 5)
     with postgres() as databases:
         version = databases.version()
         rates, waited = _rates(databases, triggers, rounds), _latencies(databases, waits, rounds)
@@ -43,7 +44,8 @@ def run(quick: bool) -> Report:
             f"PostgreSQL {version}, " + ", ".join(SETTINGS),
             f"{triggers:,} triggers, {10 * triggers:,} in batches; at most 20 connections, Rota with its default of 4",
             "batches are calls with 1,000 triggers each; the floor is INSERT, and COPY for batches",
-            f"latency: {waits} triggers, each {PAUSE * 1000:g} ms after the last one started; a node listens",
+            f"latency: {waits} triggers a round, each {PAUSE * 1000:g} ms after the last one started; a node listens",
+            "percentiles are those of all rounds together: of one round the 99th is two single triggers",
             "'as from another process': by connections of their own, so the node learns of it through the database",
         ],
     )
@@ -91,7 +93,7 @@ def _rate_table(raw: Raw) -> Table:
 
 
 def _latency_table(raw: Rows) -> Table:
-    table = Table("trigger to start in ms: median (range) of the rounds", ("", "p50", "p90", "p99", "slowest"))
+    table = Table("trigger to start in ms: all rounds (range of the rounds)", ("", "p50", "p90", "p99", "slowest"))
     for entry in (OURS, OUTSIDE, *PEERS, FLOOR):
         cells = (_milliseconds(raw[entry.name], name) for name in ("p50", "p90", "p99", "p100"))
         table.rows.append((entry.label(), *cells))
@@ -99,7 +101,12 @@ def _latency_table(raw: Rows) -> Table:
 
 
 def _milliseconds(rows: Sequence[dict[str, Any]], name: str) -> str:
-    return spread([each[name] for each in rows], 1e3, 1)
+    rounds = [each[name] * 1e3 for each in rows]
+    return f"{_together(rows)[name] * 1e3:.1f} ({min(rounds):.1f}-{max(rounds):.1f})"
+
+
+def _together(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    return percentiles([wait for each in rows for wait in each["waits"]])
 
 
 def _rate_goals(raw: Raw) -> list[Goal]:
@@ -118,11 +125,13 @@ def _latency_goals(raw: Rows) -> list[Goal]:
     found = []
     for ours in (OURS, OUTSIDE):
         for name in ("p50", "p99"):
-            best = [min(each[name] for each in others) for others in zip(*(raw[p.name] for p in PEERS), strict=True)]
+            best = min(_together(raw[peer.name])[name] for peer in PEERS)
+            told = f"latency {name}, {ours.name}, the best peer's against ours"
+            found.append(Goal(told, 1.0, best / _together(raw[ours.name])[name]))
+            # The least of three is less than each of them is wont to be: told, but nobody's figure.
+            least = [min(each[name] for each in others) for others in zip(*(raw[p.name] for p in PEERS), strict=True)]
             mine = [each[name] for each in raw[ours.name]]
-            found.append(
-                Goal(f"latency {name}, {ours.name}, the best peer's against ours", 1.0, _median_ratio(best, mine))
-            )
+            found.append(Goal(f"{told}, the least of theirs in each round", None, _median_ratio(least, mine)))
     return found
 
 

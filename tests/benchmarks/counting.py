@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Signal(Protocol):
@@ -63,9 +63,15 @@ class Starts:
         self.at = time.perf_counter()
         self.signal.set()
 
-    def summary(self, warm_up: int) -> dict[str, float]:
-        waits = sorted(self.waits[warm_up:])
-        return {f"p{percent}": percentile(waits, percent) for percent in (1, 50, 90, 99, 100)}
+    def summary(self, warm_up: int) -> dict[str, Any]:
+        waits = self.waits[warm_up:]
+        return percentiles(waits) | {"waits": waits}
+
+
+def percentiles(waits: Sequence[float]) -> dict[str, float]:
+    """Those that are told of a measurement, or of several together."""
+    ordered = sorted(waits)
+    return {f"p{percent}": percentile(ordered, percent) for percent in (1, 50, 90, 99, 100)}
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
@@ -82,7 +88,7 @@ async def low_load(
     count: int,
     pause: float,
     warm_up: int,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Rest, trigger, wait for the start, again and again: seconds from the trigger to the handler's first line."""
     for _ in range(count + warm_up):
         await rest(pause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
@@ -28,6 +29,7 @@ from rota_backends.postgres.triggers import Answers
 from rota_backends.postgres.wakeups import WITHIN
 from rota_backends.postgres.within import arrive_within
 
+_MANY = 400  # triggers that are worth a second statement
 _REFUSALS = {each.value: each for each in Refusal}
 _RESULTS = {each.value: each for each in FireResult}
 
@@ -87,8 +89,23 @@ class Occurrences(Store):
         return run_id or _REFUSALS[refusal]
 
     async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers:
+        if len(batch) < _MANY:
+            return await self._store_together(batch)
+        # Order is per job: the jobs of each half are stored by a statement of their own, beside the other's.
+        halves = [[n for n, each in enumerate(batch) if hash(each.key) % 2 == half] for half in range(2)]
+        stored = await asyncio.gather(
+            *(self._store_together([batch[n] for n in half]) for half in halves if half), return_exceptions=True
+        )
+        answers: dict[int, UUID | Refusal] = {}
+        for half, answer in zip(filter(None, halves), stored, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            answers.update(zip(half, answer, strict=True))
+        return [answers[n] for n in range(len(batch))]
+
+    async def _store_together(self, batch: Sequence[Enqueue]) -> Answers:
         if len({each.run_id for each in batch}) < len(batch):  # in one statement none would know of the other
-            return [answer for each in batch for answer in await self._store_triggers([each])]
+            return [answer for each in batch for answer in await self._store_together([each])]
         columns = rows.trigger_columns(batch)
         *others, last = await self._fetch(self._sql.enqueue, self._now(), self._announcer.tag(), *columns)
         if last["woke"]:

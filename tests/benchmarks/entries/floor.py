@@ -30,11 +30,11 @@ async def _drain(runs: int) -> dict[str, Any]:
     return watch.read() | {"runs": runs}
 
 
-def latency(count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(count: int, pause: float, warm_up: int) -> dict[str, Any]:
     return asyncio.run(_latency(count, pause, warm_up))
 
 
-async def _latency(count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def _latency(count: int, pause: float, warm_up: int) -> dict[str, Any]:
     starts = Starts(signal := asyncio.Event())
     kept: set[asyncio.Task[None]] = set()
 

@@ -97,12 +97,12 @@ async def _batch(url: str, count: int, size: int) -> dict[str, float]:
     return found
 
 
-def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     """Insert and notify; whoever listens takes the row."""
     return asyncio.run(_latency(url, count, pause, warm_up))
 
 
-async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     starts = Starts(signal := asyncio.Event())
     async with asyncpg.create_pool(url, min_size=3, max_size=3) as pool:
         await pool.execute(_TABLE)

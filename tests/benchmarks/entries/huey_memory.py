@@ -50,7 +50,7 @@ def drain(jobs: int, runs: int, threads: int = 1) -> dict[str, Any]:
     return found
 
 
-def latency(count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(count: int, pause: float, warm_up: int) -> dict[str, Any]:
     huey = import_module("huey").MemoryHuey("bench")
     starts = Starts(signal := threading.Event())
     noop = _task(huey, lambda: starts.up(), "noop")

@@ -85,11 +85,11 @@ def _scheduler(handlers: HandlerRegistry, store: EventStore | None) -> Scheduler
     return Scheduler(InProcessBackend(), handlers, events=events, concurrency=100, lane_limit=1_000_000)
 
 
-def latency(count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(count: int, pause: float, warm_up: int) -> dict[str, Any]:
     return asyncio.run(_latency(count, pause, warm_up))
 
 
-async def _latency(count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def _latency(count: int, pause: float, warm_up: int) -> dict[str, Any]:
     starts = Starts(signal := asyncio.Event())
     handlers = HandlerRegistry()
 

@@ -86,7 +86,7 @@ async def batch(backend: Backend, count: int, size: int) -> dict[str, float]:
         return await rate(repeat(partial(client.trigger_many, many), count // size), 1, count)
 
 
-async def latency(node: Backend, client: Backend, count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def latency(node: Backend, client: Backend, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     """`client` is the node's own backend, or another one on the same store, as another process would have it."""
     starts, handlers = Starts(signal := asyncio.Event()), HandlerRegistry()
 

@@ -61,10 +61,10 @@ async def _batch(url: str, count: int, size: int) -> dict[str, float]:
     return await ours_durable.batch(PostgresBackend(url), count, size)
 
 
-def latency(url: str, count: int, pause: float, warm_up: int, outside: bool = False) -> dict[str, float]:
+def latency(url: str, count: int, pause: float, warm_up: int, outside: bool = False) -> dict[str, Any]:
     return asyncio.run(_latency(url, count, pause, warm_up, outside))
 
 
-async def _latency(url: str, count: int, pause: float, warm_up: int, outside: bool) -> dict[str, float]:
+async def _latency(url: str, count: int, pause: float, warm_up: int, outside: bool) -> dict[str, Any]:
     node = PostgresBackend(url)
     return await ours_durable.latency(node, PostgresBackend(url) if outside else node, count, pause, warm_up)

@@ -82,11 +82,11 @@ async def _enqueue(url: str, calls: int, at_once: int, job: tuple[Any, ...], siz
         return await rate(repeat(partial(queries.enqueue, *job), calls), at_once, calls * size)
 
 
-def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     return asyncio.run(_latency(url, count, pause, warm_up))
 
 
-async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     starts, pgqueuer = Starts(signal := asyncio.Event()), import_module("pgqueuer")
     outside = await asyncpg.connect(url)
     queries = pgqueuer.Queries.from_asyncpg_connection(outside)

@@ -81,11 +81,11 @@ async def _batch(url: str, count: int, size: int) -> dict[str, float]:
         return await rate(repeat(call, count // size), 1, count)
 
 
-def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     return asyncio.run(_latency(url, count, pause, warm_up))
 
 
-async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     starts, app = Starts(signal := asyncio.Event()), _app(url, 4)
 
     @app.task(name="noop")  # type: ignore[untyped-decorator]

@@ -73,11 +73,11 @@ async def _trigger(url: str, count: int, at_once: int) -> dict[str, float]:
     return found
 
 
-def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     return asyncio.run(_latency(url, count, pause, warm_up))
 
 
-async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def _latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:
     starts, queue = Starts(signal := asyncio.Event()), _queue(url)
 
     async def noop(ctx: object) -> None:

@@ -39,11 +39,11 @@ async def _drain(jobs: int, runs: int) -> dict[str, Any]:
     return found
 
 
-def latency(count: int, pause: float, warm_up: int) -> dict[str, float]:
+def latency(count: int, pause: float, warm_up: int) -> dict[str, Any]:
     return asyncio.run(_latency(count, pause, warm_up))
 
 
-async def _latency(count: int, pause: float, warm_up: int) -> dict[str, float]:
+async def _latency(count: int, pause: float, warm_up: int) -> dict[str, Any]:
     broker = import_module("taskiq").InMemoryBroker()
     starts = Starts(signal := asyncio.Event())
 
