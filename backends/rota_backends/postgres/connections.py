@@ -115,6 +115,9 @@ class Connections:
             self._waits.release()
 
     async def _have(self, room: asyncio.Semaphore) -> None:
+        if not room.locked():  # then it waits for nobody, and needs no deadline
+            await room.acquire()
+            return
         try:
             async with asyncio.timeout(self._timeout):
                 await room.acquire()
