@@ -28,11 +28,15 @@ BATCHES = Entry("floor, 100", "floor_sqlite", {"batch": 100}, "floor: 100 per tr
 COMMITS = Entry("floor, 1", "floor_sqlite", {"batch": 1}, "floor: 1 per transaction")
 
 OURS, PEER = Entry("rota", "ours_sqlite"), Entry("huey", "huey_sqlite")
+BATCH = "rota, batches of 1,000"
 TRIGGERS: dict[str, tuple[Entry, dict[str, int]]] = {
     f"{entry.name}, {how_many} at once": (entry, {"at_once": how_many})
     for entry in (OURS, PEER)
     for how_many in (1, 10, 100)
-} | {f"floor, {batch} per transaction": (Entry("floor", "floor_sqlite"), {"batch": batch}) for batch in (1, 100)}
+} | {
+    BATCH: (OURS, {"size": 1_000}),
+    **{f"floor, {batch} per transaction": (Entry("floor", "floor_sqlite"), {"batch": batch}) for batch in (1, 100)},
+}
 
 
 class Files:
@@ -103,7 +107,7 @@ def _trigger(files: Files, triggers: int, rounds: int) -> Rows:
     for _, name in in_turns(list(TRIGGERS), rounds):
         entry, how = TRIGGERS[name]
         path = files.new()
-        raw[name].append(measure(entry, "trigger", path=path, count=triggers, **how))
+        raw[name].append(measure(entry, "batch" if name == BATCH else "trigger", path=path, count=triggers, **how))
         files.drop(path)
     return raw
 
@@ -139,6 +143,11 @@ def _trigger_goals(rows: Rows) -> list[Goal]:
     cases = [f"{number} at once" for number in (1, 10, 100)]
     return [
         *(Goal(f"trigger, {case}, against Huey", 1.0, against(f"rota, {case}", f"huey, {case}")) for case in cases),
+        Goal(
+            "trigger, batches of 1,000, against Huey one by one (it knows none)",
+            None,
+            against(BATCH, "huey, 1 at once"),
+        ),
         Goal(
             "trigger, one by one, against a bare insert", None, against("rota, 1 at once", "floor, 1 per transaction")
         ),

@@ -30,3 +30,7 @@ async def _drain(path: str, runs: int, concurrency: int) -> dict[str, Any]:
 
 def trigger(path: str, count: int, at_once: int) -> dict[str, float]:
     return asyncio.run(ours_durable.trigger(SqliteBackend(path), count, at_once))
+
+
+def batch(path: str, count: int, size: int) -> dict[str, float]:
+    return asyncio.run(ours_durable.batch(SqliteBackend(path), count, size))
