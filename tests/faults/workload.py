@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 from random import Random
+from uuid import UUID
 
-from rota import Event, IdempotencyKey, JobDefinition, Scheduler
+from rota import Event, IdempotencyKey, JobDefinition, Scheduler, TriggerOnce, TriggersRefused
 from rota.backend import Backend, JobKey
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from tests.faults.event_store import FileEventStore
@@ -20,9 +21,9 @@ _STORE_AWAY = (StoreUnavailable, OutcomeUnknown)
 # Seconds between two triggers of a job, on average: none is triggered faster than it can run.
 _PACE = {
     "plain": 0.25, "keyed": 0.5, "delayed": 0.7, "ledger": 0.6, "flaky": 1.5, "poison": 1.2, "single": 5.0,
-    "slow": 3.6, "blocking": 3.6, "late": 2.0, "other": 0.8, "event": 0.4, "passing": 3.0,
+    "slow": 3.6, "blocking": 3.6, "late": 2.0, "other": 0.8, "event": 0.4, "passing": 3.0, "many": 3.0,
 }  # fmt: skip
-_ONCE_MORE = (*["plain"] * 4, "flaky", "flaky", "poison", "keyed", "delayed", "event", "other")
+_ONCE_MORE = (*["plain"] * 4, "flaky", "flaky", "poison", "keyed", "delayed", "event", "other", "many")
 
 
 class Workload:
@@ -79,6 +80,7 @@ class Workload:
     async def _act(self, kind: str) -> None:
         special: dict[str, Callable[[], Awaitable[None]]] = {
             "keyed": self._keyed, "delayed": self._delayed, "event": self._event, "passing": self._passing,
+            "many": self._many,
         }  # fmt: skip
         if kind in special:
             await special[kind]()
@@ -113,6 +115,24 @@ class Workload:
     async def _keyed(self) -> None:
         name = f"key-{next(self._numbers)}"
         await asyncio.gather(*[self._trigger(JobKey("default", "keyed"), name) for _ in range(3)])
+
+    async def _many(self) -> None:
+        """Of two jobs in one call, in turns."""
+        keys = [JobKey(scope_id, "plain") for scope_id in ("default", OTHER_SCOPE)] * 3
+        labels = [self._label() for _ in keys]
+        many = [
+            TriggerOnce(key.job_id, label.encode(), scope_id=key.scope_id)
+            for key, label in zip(keys, labels, strict=True)
+        ]
+        run_ids: Sequence[UUID | None]
+        try:
+            run_ids = await self._client.trigger_many(many)
+        except TriggersRefused as refused:
+            if not all(isinstance(each, _STORE_AWAY) for each in refused.refused.values()):
+                raise
+            run_ids = refused.run_ids
+        for key, label, run_id in zip(keys, labels, run_ids, strict=True):
+            self._evidence.calls.append(Call(key, label, "info" if run_id is None else "ok", run_id))
 
     async def _delayed(self) -> None:
         await self._trigger(JobKey("default", "delayed"), delay=timedelta(seconds=self._rng.uniform(0.2, 1.5)))
