@@ -12,8 +12,9 @@ from rota.cli import main
 _INTRODUCTION = """\
 # The command line
 
-`rota` is installed with the package. Wrong input ends with exit code 2, anything else that Rota refuses with 1; there
-are no tracebacks. Made from the commands' own help.
+`rota` is installed with the package. Wrong input, an application that cannot be loaded included, ends with exit code 2,
+anything else that Rota refuses with 1. Errors are messages; `rota --traceback …` shows what is behind one, as does
+`ROTA_TRACEBACK=1` in the environment. Made from the commands' own help.
 """
 
 

@@ -23,6 +23,7 @@ not_callable = 42
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(HARNESS)
+    (tmp_path / "broken.py").write_text("def harness(): ...\nmising\n")
     return tmp_path
 
 
@@ -41,9 +42,10 @@ def test_the_harness_is_found_from_the_current_folder_and_options_reach_pytest(f
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("mine", "package.module:name"),
+        ("mine", "MODULE:NAME"),
         ("nowhere:harness", "nowhere"),
         ("mine:nothing", "nothing"),
+        ("broken:harness", "NameError: name 'mising' is not defined"),
         ("mine:not_callable", "not callable"),
     ],
 )
@@ -51,4 +53,5 @@ def test_a_wrong_name_is_a_message_and_exit_code_2(folder: Path, spec: str, said
     done = contract(folder, spec)
     assert done.returncode == 2
     assert said in done.stderr
+    assert done.stdout == ""
     assert "Traceback" not in done.stderr
