@@ -115,6 +115,7 @@ def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) ->
         (["run", "shop_jobs:handlers", "--queues", "slow=0"], "Error: queues['slow']: must be"),
         (["run", "shop_jobs:handlers", "--backend", "nonsense:x"], "no backend for that scheme"),
         (["doctor", "--backend", "nonsense:x"], "no backend for that scheme"),
+        (["db", "status"], "give the URL of the store, or set ROTA_BACKEND"),
     ],
 )
 def test_wrong_use_is_explained(folder: Path, arguments: list[str], said: str) -> None:
