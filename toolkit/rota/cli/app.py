@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from importlib import import_module
@@ -19,6 +19,7 @@ from rota.cli.own_code import own_code
 
 if TYPE_CHECKING:
     from rota.definition import JobDefinition
+    from rota.events import EventStore
     from rota.registry import HandlerRegistry
 
 DEFAULT_BACKEND = "sqlite:rota.db"
@@ -80,7 +81,7 @@ def load_handlers(spec: str) -> HandlerRegistry:
     """A HandlerRegistry, or a function without arguments that makes one."""
     from rota.registry import HandlerRegistry
 
-    made = _made(spec, "APP", HandlerRegistry)
+    made = _made(spec, "APP", lambda found: isinstance(found, HandlerRegistry))
     if not isinstance(made, HandlerRegistry):
         raise click.BadParameter(f"{spec!r} is no HandlerRegistry, nor a function that makes one", param_hint="APP")
     return made
@@ -101,7 +102,7 @@ def _listed(spec: str) -> list[JobDefinition]:
     from rota.definition import JobDefinition
 
     name = spec.partition(":")[2]
-    jobs = _made(spec, "--jobs", Iterable)
+    jobs = _made(spec, "--jobs", lambda found: isinstance(found, Iterable))
     if not isinstance(jobs, Iterable):
         raise click.BadParameter(f"{name!r} is no list of JobDefinition", param_hint="--jobs")
     with _calling(spec):
@@ -115,10 +116,28 @@ def _same(one: JobDefinition, other: JobDefinition) -> bool:
     return (one.scope_id, one.job_id) == (other.scope_id, other.job_id)
 
 
-def _made(spec: str, what: str, kind: type) -> Any:
-    """What MODULE:NAME is, if it is of that kind; else what a function without arguments makes; else None."""
+def load_events(app: str, name: str | None) -> EventStore | None:
+    """`NAME` in the application's module, decorated so that what is written there makes runs (EVENT-2)."""
+    from rota.events import JobNotifyEventStore
+
+    if name is None:
+        return None
+    made = _made(f"{app.partition(':')[0]}:{name}", "--events", _is_event_store)
+    if not _is_event_store(made):
+        raise click.BadParameter(
+            f"{name!r} is no event store (write and read), nor a function that makes one", param_hint="--events"
+        )
+    return made if isinstance(made, JobNotifyEventStore) else JobNotifyEventStore(made)
+
+
+def _is_event_store(found: Any) -> bool:
+    return not isinstance(found, type) and all(callable(getattr(found, verb, None)) for verb in ("write", "read"))
+
+
+def _made(spec: str, what: str, is_it: Callable[[Any], bool]) -> Any:
+    """What MODULE:NAME is, if it is what is meant; else what a function without arguments makes; else None."""
     found = load(spec, what)
-    if isinstance(found, kind):
+    if is_it(found):
         return found
     try:
         signature(found).bind()

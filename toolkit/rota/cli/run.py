@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.app import backend_option, backend_url, load_handlers, load_jobs
+from rota.cli.app import backend_option, backend_url, load_events, load_handlers, load_jobs
 
 if TYPE_CHECKING:
     from rota.definition import JobDefinition
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 @click.argument("app", metavar="APP")
 @backend_option
 @click.option("--jobs", "jobs_name", metavar="NAME", help="Definitions in APP's module to schedule at start.")
+@click.option(
+    "--events", "events_name", metavar="NAME",
+    help="Event store in APP's module: OnEvent jobs run on what is written there, lifecycle events go there.",
+)  # fmt: skip
 @click.option("--queues", metavar="NAME=SLOTS,…", help="Slots of their own for queues: slow=4,default=16.")
 @click.option("--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Runs at once, all queues.")
 @click.option(
@@ -31,6 +35,7 @@ def run_command(
     app: str,
     url: str | None,
     jobs_name: str | None,
+    events_name: str | None,
     queues: str | None,
     concurrency: int,
     drain_timeout: float,
@@ -42,7 +47,10 @@ def run_command(
 
     \b
         rota run shop.jobs:handlers
+        rota run shop.jobs:handlers --jobs JOBS --events EVENTS
         rota run shop.jobs:handlers --jobs JOBS --backend postgresql://db/shop --queues slow=4,default=16
+
+    --jobs and --events name what is in APP's module beside the handlers, or a function there that makes it.
     """
     from rota.backends_by_url import open_backend
     from rota.scheduler import Scheduler
@@ -50,25 +58,32 @@ def run_command(
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    handlers, jobs = load_handlers(app), load_jobs(app, jobs_name)
+    handlers, jobs, events = load_handlers(app), load_jobs(app, jobs_name), load_events(app, events_name)
     url = backend_url(url)
     scheduler = Scheduler(
         open_backend(url),
         handlers,
+        events=events,
         queues=_parsed(queues),
         concurrency=concurrency,
         drain_timeout=timedelta(seconds=drain_timeout),
     )
     where = url if url.startswith("sqlite:") else url.partition(":")[0]  # no password
-    asyncio.run(_work(scheduler, jobs, handlers.names(), where))
+    asyncio.run(_work(scheduler, jobs, handlers.names(), where, has_events=events is not None))
 
 
-async def _work(scheduler: Scheduler, jobs: list[JobDefinition], names: frozenset[str], where: str) -> None:
+async def _work(
+    scheduler: Scheduler, jobs: list[JobDefinition], names: frozenset[str], where: str, *, has_events: bool
+) -> None:
+    from rota.cli.waiting import waiting_for_events
+
     async with scheduler:
         for job in jobs:
             outcome = await scheduler.schedule(job)
             known = job.handler_name in names
             click.echo(f"{job.job_id}: {outcome.value}" + ("" if known else f"; no handler {job.handler_name!r} here"))
+        if not has_events and (warning := await waiting_for_events(scheduler, {job.scope_id for job in jobs})):
+            click.echo(f"warning: {warning}", err=True)
         click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, twice ends")
         await scheduler.run_forever()
         click.echo("draining; once more to end now")
