@@ -58,6 +58,8 @@ def test_a_wrong_expression_is_shown_with_a_caret_under_the_character(command: s
 def test_an_unknown_zone_is_refused_by_name(command: str) -> None:
     result = rota(command, "0 8 * * *", "--tz", "Europe/Nowhere")
     assert result.exit_code == 2
+    assert "Invalid value for --tz" in result.output
+    assert "trigger.tz" not in result.output, "which nobody wrote here"
     assert "Europe/Nowhere" in result.output
     assert "Traceback" not in result.output
 

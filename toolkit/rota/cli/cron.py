@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from rota.errors import ScheduleError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -74,7 +76,13 @@ def explain_command(expression: str, tz: str, posix: bool) -> None:
 def _cron(expression: str, tz: str, *, posix: bool) -> Cron:
     from rota.cron import Cron
 
-    return Cron.posix(expression, tz=tz) if posix else Cron(expression, tz=tz)
+    make = Cron.posix if posix else Cron
+    try:
+        return make(expression, tz=tz)
+    except ScheduleError as error:
+        if error.field == "trigger.tz":
+            raise click.BadParameter(error.reason, param_hint="--tz") from error
+        raise
 
 
 def _instant(text: str, zone: ZoneInfo) -> datetime:
