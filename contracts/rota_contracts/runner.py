@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
 _PLUGIN = "rota_contracts.plugin"
+SUBJECT = Path(__file__).with_name("subject.py")
 
 
 def main(spec: str, args: list[str]) -> int:
@@ -47,11 +48,14 @@ def resolve(spec: str) -> Any:
 
 
 def _arguments(spec: str) -> list[str]:
-    # The project's own pytest settings are for its own tests.
-    subject = Path(__file__).with_name("subject.py")
     return [
-        str(subject), "-p", _PLUGIN, "-p", "no:cacheprovider", "-p", "no:asyncio",
-        "-c", os.devnull, f"--rootdir={subject.parent}", f"--rota-harness={spec}",
+        str(SUBJECT), "-p", _PLUGIN, f"--rota-harness={spec}",
+        # The project's own pytest settings are for its own tests.
+        "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider", "-p", "no:asyncio",
+        # Names are shown as seen from here, and whoever runs this did not choose where the pack is installed.
+        f"--rootdir={Path.cwd()}", "--no-header", "-o", "python_classes=Contract",
+        # The package of the plugin is imported by then; it holds no assertion.
+        "-W", "ignore:Module already imported so cannot be rewritten; rota_contracts:pytest.PytestAssertRewriteWarning",
     ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def _run(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_harness_is_enough(project: Path) -> None:
     ran = _run(project, "testing:TroubleHarness", "-q")
-    assert "CONFORMANT" in ran.stdout
+    assert "\ntesting:TroubleHarness: CONFORMANT\n" in ran.stdout
     assert "5 passed, 2 not applicable" in ran.stdout
     assert ran.returncode == 0
 
