@@ -14,7 +14,7 @@ from rota.cli.shell import Commands, traceback_option
 from rota.cli.version import version_command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("rota", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @traceback_option
 def main(traceback: bool) -> None:
     """Rota: typed background jobs for asyncio.

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +41,25 @@ def backend_url(given: str | None) -> str:
 def load(spec: str, what: str) -> Any:
     """The object that MODULE:NAME stands for; modules are found from the current folder too."""
     module_name, _, name = spec.partition(":")
-    if not module_name or not name:
-        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME", param_hint=what)
+    if slip := _slip(module_name, name, "harness" if "HARNESS" in what else "handlers"):
+        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME{slip}", param_hint=what)
     found: Any = _imported(module_name, what)
     for part in name.split("."):
         if not hasattr(found, part):
             raise click.BadParameter(_lacking(module_name, name), param_hint=what)
         found = getattr(found, part)
     return found
+
+
+def _slip(module_name: str, name: str, usual: str) -> str | None:
+    """What is wrong with MODULE:NAME, and what may be meant; None if nothing is."""
+    file = PurePath(module_name)
+    dotted = ".".join(file.with_suffix("").parts) if file.suffix == ".py" else module_name
+    if not all(part.isidentifier() for part in dotted.split(".")):
+        return "; MODULE is a dotted name such as shop.jobs, found from the current folder or installed"
+    if dotted != module_name:
+        return f"; that is a file; its module is {dotted!r}: {dotted}:{name or usual}"
+    return None if name else f", for instance {dotted}:{usual}"
 
 
 def _imported(module_name: str, what: str) -> ModuleType:

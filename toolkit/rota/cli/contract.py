@@ -9,7 +9,11 @@ import click
 from rota.cli.app import load
 
 
-@click.command("contract", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+@click.command(
+    "contract",
+    short_help="Hold a backend to the contract, and give the verdict.",
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
+)
 @click.argument("harness", metavar="MODULE:HARNESS")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGS]...")
 def contract_command(harness: str, pytest_args: tuple[str, ...]) -> None:

@@ -77,5 +77,7 @@ def _backend(url: str | None) -> Migrates:
         raise click.UsageError("give the URL of the store, or set ROTA_BACKEND")
     backend: Backend = open_backend(url)
     if not hasattr(backend, "migration_script"):
-        raise click.ClickException(f"the backend {backend.name!r} has no schema to look after")
+        raise click.ClickException(
+            f"the backend {backend.name!r} has no migrations: whatever it needs, the first node makes when it starts"
+        )
     return cast("Migrates", backend)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rota.scheduler import Scheduler
 
 
-@click.command("run")
+@click.command("run", short_help="Run a node for an application's handlers.")
 @click.argument("app", metavar="APP")
 @backend_option
 @click.option("--jobs", "jobs_name", metavar="NAME", help="Definitions in APP's module to schedule at start.")
@@ -95,8 +95,10 @@ def _parsed(queues: str | None) -> dict[str, int] | None:
         return None
     parsed: dict[str, int] = {}
     for part in queues.split(","):
-        name, _, slots = part.partition("=")
-        if not slots.strip().isdecimal():
+        name, _, slots = (word.strip() for word in part.partition("="))
+        if not name or not slots.isdecimal():
             raise click.BadParameter(f"{part!r} is not of the form NAME=SLOTS", param_hint="--queues")
-        parsed[name.strip()] = int(slots)
+        if name in parsed:
+            raise click.BadParameter(f"{name!r} is there twice", param_hint="--queues")
+        parsed[name] = int(slots)
     return parsed
