@@ -11,13 +11,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler
-from rota.cli import main
+from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler, StoreUnavailable
+from rota.cli import main, run
+from rota_backends.inprocess import InProcessBackend
 
 APP = """
 import asyncio
@@ -187,6 +189,22 @@ async def _make_store(url: str) -> None:
 async def _store_a_job() -> None:
     async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
         await client.schedule(JobDefinition("touch", "touch", Manual()))
+
+
+def test_a_store_that_does_not_answer_is_told_before_it_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_WORTH_A_WORD", 0.0)
+    monkeypatch.setattr(InProcessBackend, "open", _never)
+    result = CliRunner().invoke(main, ["run", "shop_jobs:handlers", "--backend", "memory:"])
+    assert result.output.splitlines() == ["memory does not answer yet; trying on", "Error: nobody is there"]
+    assert result.exit_code == 1
+
+
+async def _never(backend: InProcessBackend) -> None:
+    backend.patience = timedelta(0)
+    await asyncio.sleep(0.01)
+    raise StoreUnavailable("nobody is there")
 
 
 def test_a_password_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

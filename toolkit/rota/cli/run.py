@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ from rota.cli.app import backend_option, backend_url, load_events, load_handlers
 if TYPE_CHECKING:
     from rota.definition import JobDefinition
     from rota.scheduler import Scheduler
+
+_WORTH_A_WORD = 2.0  # seconds
 
 
 @click.command("run", short_help="Run a node for an application's handlers.")
@@ -77,7 +81,9 @@ async def _work(
 ) -> None:
     from rota.cli.waiting import waiting_for_events
 
-    async with scheduler:
+    async with AsyncExitStack() as node:
+        with _word_of_a_wait(where):
+            await node.enter_async_context(scheduler)
         for job in jobs:
             outcome = await scheduler.schedule(job)
             known = job.handler_name in names
@@ -88,6 +94,16 @@ async def _work(
         await scheduler.run_forever()
         click.echo("draining; once more to end now")
     click.echo("gone")
+
+
+@contextmanager
+def _word_of_a_wait(where: str) -> Generator[None]:
+    """A store that cannot be reached is tried for a while: not in silence."""
+    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, f"{where} does not answer yet; trying on")
+    try:
+        yield
+    finally:
+        word.cancel()
 
 
 def _parsed(queues: str | None) -> dict[str, int] | None:
