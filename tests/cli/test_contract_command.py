@@ -9,7 +9,7 @@ import pytest
 
 HARNESS = """
 from rota_backends.inprocess import InProcessBackend
-from rota_contracts import BackendHarness
+from rota_contracts import BackendHarness, SchedulerContract
 
 
 def harness():
