@@ -9,12 +9,15 @@ clauses of the rules on keys, as a taste.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
+
+from rota import StoreUnavailable
 
 try:
     import pytest
@@ -48,6 +51,26 @@ class TestEtcd(SchedulerContract):
         return harness()
 
 
+async def reach(url: str) -> None:
+    store = EtcdStore(url)
+    await store.get(["anything"])
+    await store.close()
+
+
 if __name__ == "__main__":
-    taste = [sys.executable, "-m", "pytest", __file__, "-q", "-k", "key"]
-    sys.exit(subprocess.call(taste))
+    etcd = os.environ.get("ROTA_ETCD", URL)
+    try:
+        asyncio.run(reach(etcd))
+    except StoreUnavailable as error:
+        sys.exit(f"{error}. Start one (Debian: apt install etcd-server) or name its URL: ROTA_ETCD={URL}")
+    taste = [
+        sys.executable,
+        "-m",
+        "rota.cli",
+        "contract",
+        "examples.custom_backend_contract:harness",
+        "-q",
+        "-k",
+        "key",
+    ]
+    sys.exit(subprocess.call(taste, cwd=Path(__file__).parent.parent))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rota import HandlerRegistry, JobContext, Manual, RunState, Scheduler
+from rota import HandlerRegistry, JobContext, Manual, RotaError, RunState, Scheduler
 
 handlers = HandlerRegistry()
 
@@ -45,4 +45,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RotaError as error:  # a URL that is wrong, a server that is not there
+        sys.exit(str(error))

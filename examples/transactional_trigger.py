@@ -90,10 +90,14 @@ async def main(url: str) -> None:
         await connection.close()
 
 
+USAGE = """\
+Give the URL of a PostgreSQL database; the example makes a schema in it, and drops it when it ends:
+  python examples/transactional_trigger.py postgresql://user@host/database"""
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit(
-            "Give the URL of a PostgreSQL database; the example makes a schema in it, and drops it when it ends:\n"
-            "  python examples/transactional_trigger.py postgresql://user@host/database"
-        )
-    asyncio.run(main(sys.argv[1]))
+        sys.exit(USAGE)
+    try:
+        asyncio.run(main(sys.argv[1]))
+    except (OSError, asyncpg.PostgresError) as error:  # a server that is not there, or does not let us in
+        sys.exit(f"{error}\n{USAGE}")

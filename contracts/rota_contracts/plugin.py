@@ -38,6 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(config), Recorder.name)
 
 
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """What `rota contract` runs is called what it was called on the command line, not what our file is called."""
+    harness: str | None = parent.config.getoption("--rota-harness")
+    if harness is None:
+        return None
+    return pytest.Module.from_parent(parent, path=module_path, nodeid=harness)
+
+
 # --- collecting: each clause's item carries what the verdict needs, through pytest-xdist too ---
 
 
@@ -61,10 +69,11 @@ def _identity(item: pytest.Function, clause: Clause) -> dict[str, str]:
     cls = cast("type[SchedulerContract]", item.cls)
     parameter = getattr(getattr(item, "callspec", None), "id", "")
     parent = item.parent.nodeid if item.parent is not None else ""
+    harness: str | None = item.config.getoption("--rota-harness")
     return {
         "clause": clause.id,
-        "subject": f"{parent}[{parameter}]" if parameter else parent,
-        "backend": cls.backend or cls.__name__,
+        "subject": harness or (f"{parent}[{parameter}]" if parameter else parent),
+        "backend": harness or cls.backend or cls.__name__,
         "deviation": deviations_of(cls).get(clause.id, ""),
     }
 
@@ -199,8 +208,9 @@ def _lines(subject: Subject) -> list[str]:
     from rota_contracts.verdict import Result
 
     shown = (Result.FAILED, Result.DEVIATION, Result.NOT_RUN)
+    name = subject.name if subject.name == subject.backend else f"{subject.backend} ({subject.name})"
     return [
-        f"{subject.backend} ({subject.name}): {subject.verdict()}",
+        f"{name}: {subject.verdict()}",
         f"    {subject.summary()}",
         *(f"    {result.value}: {_line(subject, name, result)}" for result in shown for name in subject.ids(result)),
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
 _PLUGIN = "rota_contracts.plugin"
+SUBJECT = Path(__file__).with_name("subject.py")
 
 
 def main(spec: str, args: list[str]) -> int:
@@ -22,42 +23,39 @@ def main(spec: str, args: list[str]) -> int:
     0 when conformant (with or without deviations), else what pytest says, or 1 when the verdict is INCOMPLETE. A
     partial run (`-k`) has no verdict: 0 when nothing failed.
     """
-    try:
-        import pytest
-    except ImportError:
-        raise MissingExtra("contracts", "the contract pack runs on pytest") from None
-    _check(spec)
+    need_pytest()
+    import pytest
+
+    resolve(spec)  # what it brings is there before clauses are collected
     observer = _Observer()
     code = int(pytest.main([*_arguments(spec), *args], plugins=[observer]))
     return code or (0 if observer.is_fine else 1)
 
 
+def need_pytest() -> None:
+    """Say what to install where it is missing."""
+    if find_spec("pytest") is None:
+        raise MissingExtra("contracts", "the contract pack runs on pytest")
+
+
 def resolve(spec: str) -> Any:
-    """What `package.module:name` stands for."""
+    """What `package.module:name` stands for; `rota contract` has looked whether it is there."""
     module, _, name = spec.partition(":")
-    if not module or not name:
-        raise ValueError(f"{spec!r} is not of the form package.module:name")
     found: Any = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     return found
 
 
-def _check(spec: str) -> None:
-    # The harness is named as seen from here, which is not on the path of an installed command.
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    if not callable(resolve(spec)):
-        raise TypeError(f"{spec} is not callable: name a class or function that makes a Harness")
-
-
 def _arguments(spec: str) -> list[str]:
-    # The project's own pytest settings are for its own tests.
-    subject = Path(__file__).with_name("subject.py")
     return [
-        str(subject), "-p", _PLUGIN, "-p", "no:cacheprovider", "-p", "no:asyncio",
-        "-c", os.devnull, f"--rootdir={subject.parent}", f"--rota-harness={spec}",
+        str(SUBJECT), "-p", _PLUGIN, f"--rota-harness={spec}",
+        # The project's own pytest settings are for its own tests.
+        "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider", "-p", "no:asyncio",
+        # Names are shown as seen from here, and whoever runs this did not choose where the pack is installed.
+        f"--rootdir={Path.cwd()}", "--no-header", "-o", "python_classes=Contract",
+        # The harness is imported by then, and with it packages of plugins whose assertions nobody would rewrite anyway.
+        "-W", "ignore::pytest.PytestAssertRewriteWarning",
     ]  # fmt: skip
 
 

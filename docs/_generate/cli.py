@@ -12,28 +12,38 @@ from rota.cli import main
 _INTRODUCTION = """\
 # The command line
 
-`rota` is installed with the package. Wrong input ends with exit code 2, anything else that Rota refuses with 1; there
-are no tracebacks. Made from the commands' own help.
+`rota` is installed with the package. Wrong input, an application that cannot be loaded included, ends with exit code 2,
+anything else that Rota refuses with 1. Errors are messages; `rota --traceback …` shows what is behind one, as does
+`ROTA_TRACEBACK=1` in the environment. Made from the commands' own help.
 """
 
 
 def cli_page() -> str:
     """The whole page."""
-    lines = [_INTRODUCTION]
-    for name, command in sorted(main.commands.items()):
-        lines += _command(name, command)
-    return "\n".join(lines)
+    return "\n".join([_INTRODUCTION, *_table(main), *_below(main, "rota", "##")])
 
 
-def _command(name: str, command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=f"rota {name}")
-    yield f"## rota {name}\n\n```text\n{' '.join(command.get_usage(context).split()).removeprefix('Usage: ')}\n```\n"
-    yield _help(command.help or "")
+def _below(group: click.Group, path: str, marks: str) -> Iterator[str]:
+    """The commands of a group, each followed by those below it."""
+    for name, command in sorted(group.commands.items()):
+        yield from _command(f"{path} {name}", command, marks)
+        if isinstance(command, click.Group):
+            yield from _below(command, f"{path} {name}", f"{marks}#")
+
+
+def _command(path: str, command: click.Command, marks: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    yield f"{marks} {path}\n\n```text\n{' '.join(command.get_usage(context).split()).removeprefix('Usage: ')}\n```\n"
+    yield f"{_help(command.help or '')}\n"
+    yield from _table(command)
+
+
+def _table(command: click.Command) -> Iterator[str]:
     options = [each for each in command.params if isinstance(each, click.Option)]
     if options:
-        yield "\n| option | meaning | default |\n|---|---|---|"
+        yield "| option | meaning | default |\n|---|---|---|"
         yield from map(_option, options)
-    yield ""
+        yield ""
 
 
 def _help(text: str) -> str:

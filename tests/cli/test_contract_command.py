@@ -9,7 +9,7 @@ import pytest
 
 HARNESS = """
 from rota_backends.inprocess import InProcessBackend
-from rota_contracts import BackendHarness
+from rota_contracts import BackendHarness, SchedulerContract
 
 
 def harness():
@@ -19,10 +19,25 @@ def harness():
 not_callable = 42
 """
 
+FAULTY = """
+from rota_backends.inprocess import InProcessBackend
+from rota_contracts import BackendHarness
+
+
+class Faulty(InProcessBackend):
+    async def register(self, batch):
+        raise RuntimeError("not today")
+
+
+def harness():
+    return BackendHarness(lambda clock: Faulty(clock=clock))
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(HARNESS)
+    (tmp_path / "broken.py").write_text("def harness(): ...\nmising\n")
     return tmp_path
 
 
@@ -41,9 +56,10 @@ def test_the_harness_is_found_from_the_current_folder_and_options_reach_pytest(f
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("mine", "package.module:name"),
+        ("mine", "MODULE:NAME"),
         ("nowhere:harness", "nowhere"),
         ("mine:nothing", "nothing"),
+        ("broken:harness", "NameError: name 'mising' is not defined"),
         ("mine:not_callable", "not callable"),
     ],
 )
@@ -51,4 +67,43 @@ def test_a_wrong_name_is_a_message_and_exit_code_2(folder: Path, spec: str, said
     done = contract(folder, spec)
     assert done.returncode == 2
     assert said in done.stderr
+    assert done.stdout == ""
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A run that fails, so that every kind of line is there."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "mine.py").write_text(HARNESS)
+    (folder / "conftest.py").write_text("raise RuntimeError('of my own tests')\n")
+    return contract(folder, "mine:harness", "-v", "-k", "KEY-1 and (duplicate or reopening)")
+
+
+def test_the_harness_is_called_what_it_was_called_on_the_command_line(whole: subprocess.CompletedProcess[str]) -> None:
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert "mine:harness::Contract::test_a_duplicate_moves_nothing PASSED" in whole.stdout
+    assert "mine:harness::Contract::test_reopening_does_not_free_a_registration_key DOES NOT APPLY" in whole.stdout
+
+
+@pytest.mark.parametrize(
+    "foreign", ["subject", "/dev/null", "rootdir", "warning", "site-packages", "../", "RuntimeError"]
+)
+def test_nothing_of_the_machinery_is_shown(whole: subprocess.CompletedProcess[str], foreign: str) -> None:
+    assert foreign not in whole.stdout + whole.stderr
+
+
+def test_the_verdict_names_the_harness_once(folder: Path) -> None:
+    done = contract(folder, "mine:harness", "-q", "--rota-report=report.json", "-x", "-k", "KEY-1")
+    (subject,) = json.loads((folder / "report.json").read_text())["subjects"]
+    assert (subject["name"], subject["backend"]) == ("mine:harness", "mine:harness")
+    assert done.returncode == 0
+
+
+def test_a_failure_shows_the_clause_and_its_name(folder: Path) -> None:
+    (folder / "faulty.py").write_text(FAULTY)
+    done = contract(folder, "faulty:harness", "-k", "test_a_new_job_is_stored_and_told_of_once")
+    assert done.returncode == 1
+    assert "FAILED faulty:harness::Contract::test_a_new_job_is_stored_and_told_of_once" in done.stdout
+    assert "_ Contract.test_a_new_job_is_stored_and_told_of_once _" in done.stdout
+    assert "clause:  REG-1/" in done.stdout

@@ -58,6 +58,8 @@ def test_a_wrong_expression_is_shown_with_a_caret_under_the_character(command: s
 def test_an_unknown_zone_is_refused_by_name(command: str) -> None:
     result = rota(command, "0 8 * * *", "--tz", "Europe/Nowhere")
     assert result.exit_code == 2
+    assert "Invalid value for --tz" in result.output
+    assert "trigger.tz" not in result.output, "which nobody wrote here"
     assert "Europe/Nowhere" in result.output
     assert "Traceback" not in result.output
 
@@ -98,3 +100,14 @@ def test_explain_says_the_schedule_in_words() -> None:
 def test_explain_says_what_happens_when_the_clocks_change(expression: str, said: str) -> None:
     assert said in rota("explain", expression, "--tz", "Europe/Berlin").output
     assert "clocks change" not in rota("explain", expression).output
+
+
+@pytest.mark.parametrize("command", ["next", "explain"])
+@pytest.mark.parametrize("words", [["0", "8", "*", "*", "*"], ["0", "8", "hello.py", "rota.db"], []])
+def test_an_expression_that_is_not_quoted_is_told_how_to(command: str, words: list[str]) -> None:
+    """A shell makes several words of it, and of each * the files of the folder."""
+    result = rota(command, *words)
+    assert result.exit_code == 2
+    assert f'quote it: rota {command} "0 8 * * MON-FRI"' in result.output
+    assert "Usage: rota" in result.output
+    assert " EXPR\n" in result.output.splitlines()[0] + "\n"

@@ -11,13 +11,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler
-from rota.cli import main
+from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler, StoreUnavailable
+from rota.cli import main, run
+from rota_backends.inprocess import InProcessBackend
 
 APP = """
 import asyncio
@@ -105,16 +107,24 @@ def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) ->
     ("arguments", "said"),
     [
         (["run", "nowhere:handlers"], "there is no module 'nowhere'"),
-        (["run", "shop_jobs"], "MODULE:NAME"),
+        (["run", "shop_jobs"], "MODULE:NAME, for instance shop_jobs:handlers"),
+        (["run", "shop_jobs.py:handlers"], "that is a file; its module is 'shop_jobs': shop_jobs:handlers"),
+        (["run", "./shop_jobs.py"], "that is a file; its module is 'shop_jobs': shop_jobs:handlers"),
+        (["run", "shop/jobs.py:made"], "its module is 'shop.jobs': shop.jobs:made"),
+        (["run", "/srv/jobs.py:made"], "MODULE is a dotted name"),
+        (["run", ".jobs:made"], "MODULE is a dotted name"),
         (["run", "shop_jobs:nothing"], "has no 'nothing'"),
         (["run", "shop_jobs:APP"], "has no 'APP'"),
         (["run", "shop_jobs:JOBS"], "no HandlerRegistry"),
         (["run", "shop_jobs:touch"], "no HandlerRegistry"),
         (["run", "shop_jobs:handlers", "--jobs", "JobDefinition"], "no list of JobDefinition"),
         (["run", "shop_jobs:handlers", "--queues", "slow"], "NAME=SLOTS"),
+        (["run", "shop_jobs:handlers", "--queues", "slow=1,slow=2"], "'slow' is there twice"),
+        (["run", "shop_jobs:handlers", "--queues", "=2"], "'=2' is not of the form NAME=SLOTS"),
         (["run", "shop_jobs:handlers", "--queues", "slow=0"], "Error: queues['slow']: must be"),
         (["run", "shop_jobs:handlers", "--backend", "nonsense:x"], "no backend for that scheme"),
         (["doctor", "--backend", "nonsense:x"], "no backend for that scheme"),
+        (["db", "status"], "give the URL of the store, or set ROTA_BACKEND"),
     ],
 )
 def test_wrong_use_is_explained(folder: Path, arguments: list[str], said: str) -> None:
@@ -126,7 +136,7 @@ def test_wrong_use_is_explained(folder: Path, arguments: list[str], said: str) -
 def test_every_command_takes_the_store_from_one_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTA_BACKEND", "memory:")
     assert "store: in-process" in CliRunner().invoke(main, ["doctor"]).output
-    assert "'in-process' has no schema" in CliRunner().invoke(main, ["db", "status"]).output
+    assert "the backend 'in-process' has no migrations" in CliRunner().invoke(main, ["db", "status"]).output
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -165,6 +175,9 @@ def test_stored_jobs_that_nobody_can_run_are_named(folder: Path) -> None:
     result = CliRunner().invoke(main, ["doctor"])
     assert result.exit_code == 1
     assert "'touch'" in result.output
+    assert "start a node that has it, or name APP" in result.output
+    assert "1 job, 0 queued" in result.output
+    assert result.output.splitlines()[-1] == "1 problem"
     assert CliRunner().invoke(main, ["doctor", "shop_jobs:handlers"]).exit_code == 0
 
 
@@ -176,6 +189,22 @@ async def _make_store(url: str) -> None:
 async def _store_a_job() -> None:
     async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
         await client.schedule(JobDefinition("touch", "touch", Manual()))
+
+
+def test_a_store_that_does_not_answer_is_told_before_it_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_WORTH_A_WORD", 0.0)
+    monkeypatch.setattr(InProcessBackend, "open", _never)
+    result = CliRunner().invoke(main, ["run", "shop_jobs:handlers", "--backend", "memory:"])
+    assert result.output.splitlines() == ["memory does not answer yet; trying on", "Error: nobody is there"]
+    assert result.exit_code == 1
+
+
+async def _never(backend: InProcessBackend) -> None:
+    backend.patience = timedelta(0)
+    await asyncio.sleep(0.01)
+    raise StoreUnavailable("nobody is there")
 
 
 def test_a_password_is_not_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

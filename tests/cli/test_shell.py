@@ -28,6 +28,12 @@ def test_every_command_explains_itself(command: str) -> None:
     assert main.commands[command].help
 
 
+def test_the_list_of_commands_has_whole_sentences() -> None:
+    listed = CliRunner().invoke(main, ["--help"]).output.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) == len(main.commands), "one line each"
+    assert all(line.endswith(".") and not line.endswith("..") for line in listed)
+
+
 @pytest.mark.parametrize(
     ("error", "exit_code", "shown"),
     [

@@ -23,6 +23,7 @@ class Block:
     kind: str
     text: str
     line: int
+    is_shown: bool = True
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -34,7 +35,7 @@ def blocks_of(page: str) -> list[Block]:
 def _block(text: str, found: re.Match[str]) -> Block:
     line = text[: found.start()].count("\n") + 1
     if found["hidden"] is not None:
-        return Block("python", found["hidden"], line)
+        return Block("python", found["hidden"], line, is_shown=False)
     return Block(found["kind"], found["shown"], line)
 
 

@@ -41,13 +41,21 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytes
 
 
 def perform(page: str, block: Block, names: dict[str, Any], runner: asyncio.Runner) -> None:
-    """A block may await, as if it stood in an async function; its loop is the page's."""
+    """A block that is not shown may await, as if it stood in an async function; its loop is the page's."""
     lines = "\n" * block.line + block.text  # a failure names the line of the page
     code = compile(lines, page, "exec", flags=_FLAGS, dont_inherit=True)
     if code.co_flags & inspect.CO_COROUTINE:
         runner.run(eval(code, names))
     else:
         exec(code, names)
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_what_a_page_shows_can_be_pasted_into_a_file(page: str) -> None:
+    """An `await` outside of a function would be an error there."""
+    for block in blocks_of(page):
+        if block.kind == "python" and block.is_shown:
+            compile("\n" * block.line + block.text, page, "exec", dont_inherit=True)
 
 
 @pytest.mark.parametrize("page", pages_with("pycon"))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+import click
 import pytest
 
 import rota
@@ -9,6 +11,7 @@ from docs._generate import PAGES as GENERATED
 from docs._generate import REFERENCE
 from docs._generate.api import SECTIONS, errors
 from docs._generate.contract import families
+from rota.cli import main
 from rota_contracts.contract import CLAUSES
 from tests.docs.blocks import PAGES, ROOT
 
@@ -32,6 +35,22 @@ def test_every_rule_has_its_place_on_the_contract_page() -> None:
 def test_every_public_name_is_on_the_api_page() -> None:
     told = {name for names in SECTIONS.values() for name in names.split()} | {error.__name__ for error in errors()}
     assert told == set(rota.__all__)
+
+
+def test_every_command_and_option_is_on_the_page_of_the_command_line() -> None:
+    page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    for path, command in commands_below(main, "rota"):
+        assert f"# {path}\n" in page
+        section = page.partition(f"# {path}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+        for option in command.params:
+            assert option.opts[-1] in section or not isinstance(option, click.Option), f"{path} {option.opts}"
+
+
+def commands_below(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands_below(command, f"{path} {name}")
 
 
 def anchors_of(page: str) -> set[str]:

@@ -50,12 +50,16 @@ def test_an_example_runs_on_etcd(name: str, tmp_path: Path, monkeypatch: pytest.
     ("name", "given", "advice"),
     [
         ("transactional_trigger.py", [], "transactional_trigger.py postgresql://user@host/database"),
+        ("transactional_trigger.py", ["postgresql://127.0.0.1:9/x"], "Give the URL of a PostgreSQL database"),
+        ("one_setting.py", ["postgresql://127.0.0.1:9/x"], "no connection"),
         ("custom_backend.py", ["http://127.0.0.1:9"], "apt install etcd-server"),  # nobody listens there
+        ("custom_backend_contract.py", [], "apt install etcd-server"),
     ],
 )
 def test_an_example_without_its_server_says_what_to_do(
-    name: str, given: list[str], advice: str, tmp_path: Path
+    name: str, given: list[str], advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ROTA_ETCD", "http://127.0.0.1:9")
     done = run(name, tmp_path, *given)
     assert done.returncode == 1
     assert advice in done.stderr

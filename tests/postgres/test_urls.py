@@ -10,7 +10,7 @@ import pytest
 from asyncpg import connect_utils
 from click.testing import CliRunner
 
-from rota import ScheduleError
+from rota import ScheduleError, StoreUnavailable
 from rota.backends_by_url import open_backend
 from rota.cli import main
 from rota_backends.postgres import PostgresBackend
@@ -40,6 +40,34 @@ def test_a_question_mark_in_a_password_shows_nothing_of_it(rest: str) -> None:
     with pytest.raises(ScheduleError, match="%3F") as refused:
         open_backend(f"postgresql://me:half?{rest}")
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["me:s3cret/more@host/db", "me:12/s3cret@host/db", "me:12#s3cret@host/db", "me:half@s3cret:more@host/db"]
+)
+def test_a_password_that_is_not_encoded_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ScheduleError, match="%2F") as refused:
+        open_backend(f"postgresql://{url}")
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("hosts", ["host:x", "host:1,other:x", "[::1]:x", "host:54 32"])
+def test_a_port_that_is_no_number_is_refused(hosts: str) -> None:
+    with pytest.raises(ScheduleError, match="the port is no number"):
+        open_backend(f"postgresql://me@{hosts}/db")
+
+
+@pytest.mark.parametrize("hosts", ["", "host", "host:5432", "a:1,b:2,c", "[::1]:5432", "[fe80::1]", "me:p@host:5432"])
+def test_hosts_and_ports_are_taken_as_the_driver_takes_them(hosts: str) -> None:
+    open_backend(f"postgresql://{hosts}/db")
+
+
+async def test_what_the_driver_cannot_read_is_not_quoted() -> None:
+    """A part of the password may stand where the driver looks for a number."""
+    with pytest.raises(StoreUnavailable) as caught:
+        await PostgresBackend("postgresql://me:s3cret/more@host/db").open()
+    assert "s3cret" not in str(caught.value)
+    assert "%2F" in str(caught.value)
 
 
 @pytest.mark.parametrize("option", ["pooler=ture", "migrate=", "pool_size=many", "precision=hour"])

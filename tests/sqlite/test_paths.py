@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rota.backend import JobKey
 from rota.backends_by_url import open_backend
 from rota.capability import Capability
 from rota.definition import JobDefinition
-from rota_backends.sqlite import SqliteBackend
+from rota_backends.sqlite import SqliteBackend, connecting, schema
 
 _ROOT = os.geteuid() == 0 if hasattr(os, "geteuid") else False
 
@@ -152,3 +153,20 @@ async def test_a_backend_that_is_not_open_says_so(tmp_path: Path) -> None:
     await backend.close()
     with pytest.raises(NotOpen):
         await backend.census()
+
+
+def test_a_disk_that_is_full_when_the_tables_are_made_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite has rolled back by itself then, and complains about whoever does it again."""
+
+    def full(db: sqlite3.Connection) -> None:
+        db.execute("ROLLBACK")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(schema, "create", full)
+    with (
+        closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as db,
+        pytest.raises(sqlite3.OperationalError, match="full"),
+    ):
+        connecting._create(db, tmp_path / "jobs.db")

@@ -6,13 +6,15 @@ into columns and rows into values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from rota.capability import Capability, Precision
 from rota.clock import Clock
 from rota.errors import ScheduleError
+from rota_backends.postgres.connections import ENCODED
 from rota_backends.postgres.jobs import Jobs
 from rota_backends.postgres.occurrences import Occurrences
 from rota_backends.postgres.reading import Reading
@@ -39,6 +41,7 @@ class PostgresBackend(Jobs, Occurrences, Work, Reading):
         return cls(dsn, clock=clock, **options)
 
 
+_PORT = re.compile(r"(\[[^]]*\]|[^:]*)(:\d*)?", re.ASCII)  # a host, with or without one
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
 
@@ -70,6 +73,7 @@ _DRIVERS = frozenset(
 def _split(url: str) -> tuple[str, dict[str, Any]]:
     """The driver's part of a URL, and our own options in its query. No error shows the URL (OPS-3)."""
     parts = urlsplit(url)
+    _check_address(parts)
     given = parse_qsl(parts.query, keep_blank_values=True)
     _check_known((name for name, _ in given), may_show="@" not in url.partition("?")[2])
     options: dict[str, Any] = {}
@@ -81,6 +85,15 @@ def _split(url: str) -> tuple[str, dict[str, Any]]:
                 raise ScheduleError("backend", f"the option {name} cannot be {text!r}") from None
     others = urlencode([(name, text) for name, text in given if name not in _OPTIONS])
     return urlunsplit(("postgresql", parts.netloc, parts.path, others, "")), options
+
+
+def _check_address(parts: SplitResult) -> None:
+    """A password with a / or a # in it ends there, and its rest is taken for something else, which may be shown."""
+    user, at, hosts = parts.netloc.rpartition("@")
+    if "@" in user or (not at and "@" in parts.path + parts.fragment):
+        raise ScheduleError("backend", f"postgresql: the address has an @ too many; {ENCODED}")
+    if not all(_PORT.fullmatch(host) for host in hosts.split(",")):
+        raise ScheduleError("backend", f"postgresql: the port is no number; {ENCODED}")
 
 
 def _check_known(names: Iterable[str], *, may_show: bool) -> None:

@@ -22,6 +22,8 @@ from rota.errors import OutcomeUnknown, RotaError, StoreUnavailable
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
 
+ENCODED = "in a password / ? # @ : are written %2F %3F %23 %40 %3A"
+
 _GRACE = 1.0  # seconds for the answer that a statement took too long: only the server knows that it did nothing
 _PAUSE = 0.02  # seconds between two looks whether all connections rest
 _TRIES = 5  # of a statement that the server gave up for the sake of another
@@ -291,6 +293,8 @@ class Connections:
             raise
 
     def _told(self, error: BaseException) -> str:
+        if type(error) is ValueError:  # the driver's, which quotes what is no number: perhaps a part of the password
+            return f"the URL cannot be read; {ENCODED}"
         text = str(error)
         for secret in _secrets(self._dsn):
             text = text.replace(secret, "***")

@@ -122,7 +122,8 @@ def _create(db: sqlite3.Connection, path: Path) -> None:
             schema.create(db)
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # on a full disk SQLite has rolled back by itself, and that is what is to be told
+            db.execute("ROLLBACK")
         raise
 
 

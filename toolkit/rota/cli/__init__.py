@@ -10,12 +10,13 @@ from rota.cli.db import db_group
 from rota.cli.demo import demo_command
 from rota.cli.doctor import doctor_command
 from rota.cli.run import run_command
-from rota.cli.shell import Commands
+from rota.cli.shell import Commands, traceback_option
 from rota.cli.version import version_command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
+@click.group("rota", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@traceback_option
+def main(traceback: bool) -> None:
     """Rota: typed background jobs for asyncio.
 
     Run a node, watch jobs at work, look at cron expressions before you schedule them, hold a backend to the contract.

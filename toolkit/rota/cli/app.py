@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rota.cli.own_code import own_code
+
 if TYPE_CHECKING:
     from rota.definition import JobDefinition
+    from rota.events import EventStore
     from rota.registry import HandlerRegistry
 
 DEFAULT_BACKEND = "sqlite:rota.db"
@@ -32,29 +38,61 @@ def backend_url(given: str | None) -> str:
     return given or os.environ.get("ROTA_BACKEND") or DEFAULT_BACKEND
 
 
-def load(spec: str, what: str) -> tuple[Any, Any]:
-    """The module and the object that MODULE:NAME stands for; modules are found from the current folder too."""
+def load(spec: str, what: str) -> Any:
+    """The object that MODULE:NAME stands for; modules are found from the current folder too."""
     module_name, _, name = spec.partition(":")
-    if not module_name or not name:
-        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME", param_hint=what)
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there, something it imports is not: the traceback says what
-        raise click.BadParameter(f"there is no module {module_name!r} here", param_hint=what) from error
-    if not hasattr(module, name):
-        raise click.BadParameter(f"module {module_name!r} has no {name!r}", param_hint=what)
-    return module, getattr(module, name)
+    if slip := _slip(module_name, name, "harness" if "HARNESS" in what else "handlers"):
+        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME{slip}", param_hint=what)
+    found: Any = _imported(module_name, what)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise click.BadParameter(_lacking(module_name, name), param_hint=what)
+        found = getattr(found, part)
+    return found
+
+
+def _slip(module_name: str, name: str, usual: str) -> str | None:
+    """What is wrong with MODULE:NAME, and what may be meant; None if nothing is."""
+    file = PurePath(module_name)
+    dotted = ".".join(file.with_suffix("").parts) if file.suffix == ".py" else module_name
+    if not all(part.isidentifier() for part in dotted.split(".")):
+        return "; MODULE is a dotted name such as shop.jobs, found from the current folder or installed"
+    if dotted != module_name:
+        return f"; that is a file; its module is {dotted!r}: {dotted}:{name or usual}"
+    return None if name else f", for instance {dotted}:{usual}"
+
+
+def _imported(module_name: str, what: str) -> ModuleType:
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    with own_code(f"module {module_name!r} cannot be imported"):
+        try:
+            return import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise  # the module is there, something it imports is not
+            raise click.BadParameter(
+                f"there is no module {error.name!r} in this folder, nor is one installed", param_hint=what
+            ) from error
+
+
+def _lacking(module_name: str, name: str) -> str:
+    """What the module has instead: something of nearly that name, or whatever holds handlers."""
+    from rota.registry import HandlerRegistry
+
+    module = sys.modules[module_name]
+    close = get_close_matches(name, vars(module), n=1)
+    registries = [repr(each) for each, value in vars(module).items() if isinstance(value, HandlerRegistry)]
+    instead = f"; there is a HandlerRegistry: {', '.join(registries)}" if registries else ""
+    instead = f"; did you mean {close[0]!r}?" if close else instead
+    return f"module {module_name!r} ({module.__file__}) has no {name!r}{instead}"
 
 
 def load_handlers(spec: str) -> HandlerRegistry:
     """A HandlerRegistry, or a function without arguments that makes one."""
     from rota.registry import HandlerRegistry
 
-    _, found = load(spec, "APP")
-    made = found if isinstance(found, HandlerRegistry) else _made(found)
+    made = _made(spec, "APP", lambda found: isinstance(found, HandlerRegistry))
     if not isinstance(made, HandlerRegistry):
         raise click.BadParameter(f"{spec!r} is no HandlerRegistry, nor a function that makes one", param_hint="APP")
     return made
@@ -62,20 +100,26 @@ def load_handlers(spec: str) -> HandlerRegistry:
 
 def load_jobs(app: str, name: str | None) -> list[JobDefinition]:
     """The definitions to schedule at start: `NAME` in the application's module."""
-    from rota.definition import JobDefinition
-
     if name is None:
         return []
-    _, found = load(f"{app.partition(':')[0]}:{name}", "--jobs")
-    jobs = _made(found) if callable(found) else found
-    if not isinstance(jobs, Iterable):
-        raise click.BadParameter(f"{name!r} is no list of JobDefinition", param_hint="--jobs")
-    listed = list(jobs)
-    if not all(isinstance(job, JobDefinition) for job in listed):
-        raise click.BadParameter(f"{name!r} holds something that is no JobDefinition", param_hint="--jobs")
-    twice = sorted({f"{job.job_id!r}" for job in listed if sum(_same(job, other) for other in listed) > 1})
+    jobs = _listed(f"{app.partition(':')[0]}:{name}")
+    twice = sorted({f"{job.job_id!r}" for job in jobs if sum(_same(job, other) for other in jobs) > 1})
     if twice:
         raise click.BadParameter(f"{name!r} has more than one job {', '.join(twice)}", param_hint="--jobs")
+    return jobs
+
+
+def _listed(spec: str) -> list[JobDefinition]:
+    from rota.definition import JobDefinition
+
+    name = spec.partition(":")[2]
+    jobs = _made(spec, "--jobs", lambda found: isinstance(found, Iterable))
+    if not isinstance(jobs, Iterable):
+        raise click.BadParameter(f"{name!r} is no list of JobDefinition", param_hint="--jobs")
+    with _calling(spec):
+        listed = list(jobs)
+    if not all(isinstance(job, JobDefinition) for job in listed):
+        raise click.BadParameter(f"{name!r} holds something that is no JobDefinition", param_hint="--jobs")
     return listed
 
 
@@ -83,10 +127,37 @@ def _same(one: JobDefinition, other: JobDefinition) -> bool:
     return (one.scope_id, one.job_id) == (other.scope_id, other.job_id)
 
 
-def _made(found: Any) -> Any:
-    """What a function without arguments makes; None if it is nothing of the kind."""
+def load_events(app: str, name: str | None) -> EventStore | None:
+    """`NAME` in the application's module, decorated so that what is written there makes runs (EVENT-2)."""
+    from rota.events import JobNotifyEventStore
+
+    if name is None:
+        return None
+    made = _made(f"{app.partition(':')[0]}:{name}", "--events", _is_event_store)
+    if not _is_event_store(made):
+        raise click.BadParameter(
+            f"{name!r} is no event store (write and read), nor a function that makes one", param_hint="--events"
+        )
+    return made if isinstance(made, JobNotifyEventStore) else JobNotifyEventStore(made)
+
+
+def _is_event_store(found: Any) -> bool:
+    return not isinstance(found, type) and all(callable(getattr(found, verb, None)) for verb in ("write", "read"))
+
+
+def _made(spec: str, what: str, is_it: Callable[[Any], bool]) -> Any:
+    """What MODULE:NAME is, if it is what is meant; else what a function without arguments makes; else None."""
+    found = load(spec, what)
+    if is_it(found):
+        return found
     try:
         signature(found).bind()
     except (TypeError, ValueError):
         return None
-    return found()
+    with _calling(spec):
+        return found()
+
+
+def _calling(spec: str) -> AbstractContextManager[None]:
+    module_name, _, name = spec.partition(":")
+    return own_code(f"{name!r} of module {module_name!r} failed")

@@ -6,8 +6,14 @@ import sys
 
 import click
 
+from rota.cli.app import load
 
-@click.command("contract", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+
+@click.command(
+    "contract",
+    short_help="Hold a backend to the contract, and give the verdict.",
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
+)
 @click.argument("harness", metavar="MODULE:HARNESS")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGS]...")
 def contract_command(harness: str, pytest_args: tuple[str, ...]) -> None:
@@ -23,10 +29,11 @@ def contract_command(harness: str, pytest_args: tuple[str, ...]) -> None:
 
     Exit code 0: conformant, deviations included. A part of the pack (-k) gets no verdict.
     """
-    from rota_contracts.runner import main
+    from rota_contracts.runner import main, need_pytest
 
-    try:
-        code = main(harness, list(pytest_args))
-    except (TypeError, ValueError, AttributeError, ModuleNotFoundError) as error:
-        raise click.BadParameter(str(error), param_hint="MODULE:HARNESS") from error
-    sys.exit(code)
+    need_pytest()  # before the harness is imported, which needs it too and would not say where it comes from
+    if not callable(load(harness, "MODULE:HARNESS")):
+        raise click.BadParameter(
+            f"{harness!r} is not callable: name a class or function that makes a Harness", param_hint="MODULE:HARNESS"
+        )
+    sys.exit(main(harness, list(pytest_args)))

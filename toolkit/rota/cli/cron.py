@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from rota.errors import ScheduleError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -19,7 +21,15 @@ _FIXED = (
 )
 _WILDCARD = "When the clocks change: it goes on by elapsed time, through both passes of an hour that comes twice."
 
-_expression = click.argument("expression", metavar="EXPR")
+
+def _one(context: click.Context, _: click.Parameter, words: tuple[str, ...]) -> str:
+    """Without quotes a shell makes several words of an expression, and of each * the names of files."""
+    if len(words) == 1:
+        return words[0]
+    raise click.UsageError(f'EXPR is one argument, quote it: rota {context.info_name} "0 8 * * MON-FRI"', context)
+
+
+_expression = click.argument("expression", metavar="EXPR", nargs=-1, callback=_one)
 _tz = click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="IANA time zone of the schedule.")
 _posix = click.option("--posix", is_flag=True, help="Accept strict POSIX only: numbers, lists, ranges and *.")
 
@@ -74,7 +84,13 @@ def explain_command(expression: str, tz: str, posix: bool) -> None:
 def _cron(expression: str, tz: str, *, posix: bool) -> Cron:
     from rota.cron import Cron
 
-    return Cron.posix(expression, tz=tz) if posix else Cron(expression, tz=tz)
+    make = Cron.posix if posix else Cron
+    try:
+        return make(expression, tz=tz)
+    except ScheduleError as error:
+        if error.field == "trigger.tz":
+            raise click.BadParameter(error.reason, param_hint="--tz") from error
+        raise
 
 
 def _instant(text: str, zone: ZoneInfo) -> datetime:

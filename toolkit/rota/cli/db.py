@@ -27,7 +27,7 @@ class Migrates(Protocol):
         ...
 
 
-_url = click.argument("url", envvar="ROTA_BACKEND")
+_url = click.argument("url", envvar="ROTA_BACKEND", required=False, metavar="[URL]")
 
 
 @click.group("db")
@@ -41,7 +41,7 @@ def db_group() -> None:
 
 @db_group.command("migrate")
 @_url
-def migrate_command(url: str) -> None:
+def migrate_command(url: str | None) -> None:
     """Bring the schema up to date; safe while nodes run and start."""
     for name in (done := asyncio.run(_backend(url).migrate())):
         click.echo(f"applied {name}")
@@ -51,7 +51,7 @@ def migrate_command(url: str) -> None:
 
 @db_group.command("status")
 @_url
-def status_command(url: str) -> None:
+def status_command(url: str | None) -> None:
     """Show the version of the schema; exit code 1 if it is not the one this version of Rota works with."""
     stored, wanted = asyncio.run(_backend(url).schema_version())
     click.echo(f"schema version {stored}, this version of rota works with {wanted}")
@@ -65,15 +65,19 @@ def status_command(url: str) -> None:
 
 @db_group.command("print")
 @_url
-def print_command(url: str) -> None:
+def print_command(url: str | None) -> None:
     """Print all migrations as one SQL script, to be applied by hand to an empty schema. Connects to nothing."""
     click.echo(_backend(url).migration_script())
 
 
-def _backend(url: str) -> Migrates:
+def _backend(url: str | None) -> Migrates:
     from rota.backends_by_url import open_backend
 
+    if not url:
+        raise click.UsageError("give the URL of the store, or set ROTA_BACKEND")
     backend: Backend = open_backend(url)
     if not hasattr(backend, "migration_script"):
-        raise click.ClickException(f"the backend {backend.name!r} has no schema to look after")
+        raise click.ClickException(
+            f"the backend {backend.name!r} has no migrations: whatever it needs, the first node makes when it starts"
+        )
     return cast("Migrates", backend)

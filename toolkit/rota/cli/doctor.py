@@ -22,7 +22,7 @@ _EXTRAS = {"cli": "rich", "contracts": "pytest", "postgres": "asyncpg"}
 _TOLERATED_SKEW = timedelta(seconds=2)
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Look at the store and say what is wrong. Changes nothing.")
 @click.argument("app", metavar="[APP]", required=False)
 @backend_option
 def doctor_command(app: str | None, url: str | None) -> None:
@@ -36,7 +36,7 @@ def doctor_command(app: str | None, url: str | None) -> None:
     problems = asyncio.run(_examine(backend_url(url), handlers))
     for problem in problems:
         click.echo(f"problem: {problem}", err=True)
-    click.echo("everything is fine" if not problems else f"{len(problems)} problem(s)")
+    click.echo("everything is fine" if not problems else _count(len(problems), "problem"))
     sys.exit(1 if problems else 0)
 
 
@@ -62,7 +62,9 @@ async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
         return [f"the store of {backend.name!r} cannot be used: {error}"]
     try:
         census = await backend.census()
-        click.echo(f"store: {backend.name}, {census.jobs} jobs, {census.queued} queued, {census.running} running")
+        click.echo(
+            f"store: {backend.name}, {_count(census.jobs, 'job')}, {census.queued} queued, {census.running} running"
+        )
         click.echo(f"nodes: {', '.join(node.node_id for node in census.nodes) or 'none alive'}")
         return [*await _skewed(backend), *_amiss(census, handlers)]
     finally:
@@ -83,8 +85,13 @@ async def _skewed(backend: Backend) -> list[str]:
 def _amiss(census: Census, handlers: frozenset[str]) -> Iterator[str]:
     missing = [name for name in census.missing_handlers if name not in handlers]
     if missing:
-        yield f"no live node has the handler of some stored jobs: {', '.join(map(repr, missing))}"
+        names = ", ".join(map(repr, missing))
+        yield f"no live node has the handler of some stored jobs: {names}; start a node that has it, or name APP here"
     if census.set_aside:
-        yield f"{census.set_aside} events could not be delivered and are set aside"
+        yield f"{_count(census.set_aside, 'event')} could not be delivered: set aside"
     if census.dead_letters:
-        yield f"{census.dead_letters} dead letters wait for somebody to replay or discard them"
+        yield f"{_count(census.dead_letters, 'dead letter')} to be replayed or discarded by somebody"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.app import backend_option, backend_url, load_handlers, load_jobs
+from rota.cli.app import backend_option, backend_url, load_events, load_handlers, load_jobs
 
 if TYPE_CHECKING:
     from rota.definition import JobDefinition
     from rota.scheduler import Scheduler
 
+_WORTH_A_WORD = 2.0  # seconds
 
-@click.command("run")
+
+@click.command("run", short_help="Run a node for an application's handlers.")
 @click.argument("app", metavar="APP")
 @backend_option
 @click.option("--jobs", "jobs_name", metavar="NAME", help="Definitions in APP's module to schedule at start.")
+@click.option(
+    "--events", "events_name", metavar="NAME",
+    help="Event store in APP's module: OnEvent jobs run on what is written there, lifecycle events go there.",
+)  # fmt: skip
 @click.option("--queues", metavar="NAME=SLOTS,…", help="Slots of their own for queues: slow=4,default=16.")
 @click.option("--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Runs at once, all queues.")
 @click.option(
@@ -31,6 +39,7 @@ def run_command(
     app: str,
     url: str | None,
     jobs_name: str | None,
+    events_name: str | None,
     queues: str | None,
     concurrency: int,
     drain_timeout: float,
@@ -42,7 +51,10 @@ def run_command(
 
     \b
         rota run shop.jobs:handlers
+        rota run shop.jobs:handlers --jobs JOBS --events EVENTS
         rota run shop.jobs:handlers --jobs JOBS --backend postgresql://db/shop --queues slow=4,default=16
+
+    --jobs and --events name what is in APP's module beside the handlers, or a function there that makes it.
     """
     from rota.backends_by_url import open_backend
     from rota.scheduler import Scheduler
@@ -50,29 +62,48 @@ def run_command(
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    handlers, jobs = load_handlers(app), load_jobs(app, jobs_name)
+    handlers, jobs, events = load_handlers(app), load_jobs(app, jobs_name), load_events(app, events_name)
     url = backend_url(url)
     scheduler = Scheduler(
         open_backend(url),
         handlers,
+        events=events,
         queues=_parsed(queues),
         concurrency=concurrency,
         drain_timeout=timedelta(seconds=drain_timeout),
     )
     where = url if url.startswith("sqlite:") else url.partition(":")[0]  # no password
-    asyncio.run(_work(scheduler, jobs, handlers.names(), where))
+    asyncio.run(_work(scheduler, jobs, handlers.names(), where, has_events=events is not None))
 
 
-async def _work(scheduler: Scheduler, jobs: list[JobDefinition], names: frozenset[str], where: str) -> None:
-    async with scheduler:
+async def _work(
+    scheduler: Scheduler, jobs: list[JobDefinition], names: frozenset[str], where: str, *, has_events: bool
+) -> None:
+    from rota.cli.waiting import waiting_for_events
+
+    async with AsyncExitStack() as node:
+        with _word_of_a_wait(where):
+            await node.enter_async_context(scheduler)
         for job in jobs:
             outcome = await scheduler.schedule(job)
             known = job.handler_name in names
             click.echo(f"{job.job_id}: {outcome.value}" + ("" if known else f"; no handler {job.handler_name!r} here"))
+        if not has_events and (warning := await waiting_for_events(scheduler, {job.scope_id for job in jobs})):
+            click.echo(f"warning: {warning}", err=True)
         click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, twice ends")
         await scheduler.run_forever()
         click.echo("draining; once more to end now")
     click.echo("gone")
+
+
+@contextmanager
+def _word_of_a_wait(where: str) -> Generator[None]:
+    """A store that cannot be reached is tried for a while: not in silence."""
+    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, f"{where} does not answer yet; trying on")
+    try:
+        yield
+    finally:
+        word.cancel()
 
 
 def _parsed(queues: str | None) -> dict[str, int] | None:
@@ -80,8 +111,10 @@ def _parsed(queues: str | None) -> dict[str, int] | None:
         return None
     parsed: dict[str, int] = {}
     for part in queues.split(","):
-        name, _, slots = part.partition("=")
-        if not slots.strip().isdecimal():
+        name, _, slots = (word.strip() for word in part.partition("="))
+        if not name or not slots.isdecimal():
             raise click.BadParameter(f"{part!r} is not of the form NAME=SLOTS", param_hint="--queues")
-        parsed[name.strip()] = int(slots)
+        if name in parsed:
+            raise click.BadParameter(f"{name!r} is there twice", param_hint="--queues")
+        parsed[name] = int(slots)
     return parsed

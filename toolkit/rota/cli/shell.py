@@ -1,12 +1,21 @@
-"""What all commands share: an error Rota raises on purpose becomes a message and an exit code, never a traceback."""
+"""What all commands share: an error Rota raises on purpose becomes a message and an exit code.
+
+A traceback is shown to whoever asks for it.
+"""
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import click
 
 from rota.errors import InvalidCron, RotaError, ScheduleError
+
+traceback_option = click.option(
+    "--traceback", is_flag=True, envvar="ROTA_TRACEBACK", show_envvar=True,
+    help="Show the whole traceback of an error, before its message.",
+)  # fmt: skip
 
 
 class Refused(click.ClickException):
@@ -21,10 +30,21 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ScheduleError as error:
-            raise Refused(_explained(error)) from error
-        except RotaError as error:
-            raise click.ClickException(str(error)) from error
+        except (click.ClickException, RotaError) as error:
+            if asked_for_traceback(ctx):
+                click.echo("".join(traceback.format_exception(error.__cause__ or error)), err=True)
+            raise _shown(error) from error
+
+
+def asked_for_traceback(context: click.Context) -> bool:
+    """Whether `rota` was called so; commands inherit the answer."""
+    return bool(context.find_root().params.get("traceback"))
+
+
+def _shown(error: click.ClickException | RotaError) -> click.ClickException:
+    if isinstance(error, click.ClickException):
+        return error
+    return Refused(_explained(error)) if isinstance(error, ScheduleError) else click.ClickException(str(error))
 
 
 def _explained(error: ScheduleError) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rota.cron.plan import Plan
 from rota.cron.years import year_of
+from rota.cron.zone_names import suggestion
 from rota.errors import ScheduleError
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -185,11 +185,4 @@ def zone_named(key: str) -> Zone:
     try:
         return Zone(ZoneInfo(key))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ScheduleError("trigger.tz", f"there is no time zone {key[:80]!r}{_suggestion(key)}") from None
-
-
-@lru_cache(maxsize=256)  # slow, and a stored job may ask every second
-def _suggestion(key: str) -> str:
-    by_folded = {name.casefold(): name for name in available_timezones()}
-    close = get_close_matches(key.casefold(), by_folded, n=1)
-    return f"; did you mean {by_folded[close[0]]!r}?" if close else "; give an IANA name such as 'Europe/Berlin'"
+        raise ScheduleError("trigger.tz", f"there is no time zone {key[:80]!r}{suggestion(key)}") from None

@@ -1,0 +1,45 @@
+"""Jobs that wait for events where nobody brings any: they look like all others, and never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import islice
+
+from rota.definition import JobDefinition, OnEvent
+from rota.names import DEFAULT_SCOPE, PLATFORM_SCOPE
+from rota.scheduler import Scheduler
+
+_PAGE, _PAGES = 1000, 10  # of a scope: a start must not take long in a store with a million jobs
+_NAMED = 10
+
+
+async def waiting_for_events(scheduler: Scheduler, scopes: set[str]) -> str:
+    """What a node without an event store says at its start; nothing, if no job of these scopes waits for events."""
+    looked_at = sorted({*scopes, DEFAULT_SCOPE, PLATFORM_SCOPE})
+    waiting = [_name(job) for scope in looked_at async for job in _stored(scheduler, scope) if _waits(job)]
+    if not waiting:
+        return ""
+    more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
+    return (
+        "these jobs run on events, and this node has no event store (--events NAME), "
+        f"so they run only if another node has one: {', '.join(islice(waiting, _NAMED))}{more}"
+    )
+
+
+async def _stored(scheduler: Scheduler, scope_id: str) -> AsyncIterator[JobDefinition]:
+    after: str | None = None
+    for _ in range(_PAGES):
+        page = await scheduler.list_schedules(scope_id, limit=_PAGE, after=after)
+        for job in page:
+            yield job
+        if len(page) < _PAGE:
+            return
+        after = page[-1].job_id
+
+
+def _waits(job: JobDefinition) -> bool:
+    return isinstance(job.trigger, OnEvent)
+
+
+def _name(job: JobDefinition) -> str:
+    return f"{job.job_id!r}" + ("" if job.scope_id == DEFAULT_SCOPE else f" in scope {job.scope_id!r}")
