@@ -92,12 +92,13 @@ class _SlowClaims(InProcessBackend):
     """Claims, and answers a while later: like any store behind a network."""
 
     answers_after = 0.1
-    claims = 0
+    claims = answered = 0
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         claimed = await super().claim(request)
         self.claims += len(claimed.claims)
         await asyncio.sleep(self.answers_after)
+        self.answered += len(claimed.claims)
         return claimed
 
 
@@ -119,6 +120,31 @@ async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_it
         run = await client.get_run(run_id)
         assert run is not None
         assert (run.state, run.attempts, starts) == (RunState.QUEUED, (), [])
+
+
+async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps_nobody_waiting() -> None:
+    backend, started = _SlowClaims(), asyncio.Event()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await until(lambda: backend.answered == 2)
+
+    async def starts_late(ctx: JobContext) -> None: ...
+
+    handlers = registry(drained=drained, starts_late=starts_late)
+    async with asyncio.timeout(20):
+        async with Scheduler(backend, handlers, drain_timeout=None) as scheduler:
+            for job_id in ("drained", "starts_late"):
+                await scheduler.schedule(manual(job_id))
+            await scheduler.trigger_once("drained")
+            await started.wait()
+            backend.answers_after = 1.5  # longer than a node waits for it before it drains
+            run_id = await scheduler.trigger_once("starts_late")
+            await until(lambda: backend.claims == 2)
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts) == (RunState.QUEUED, ())
 
 
 async def test_a_run_triggered_while_a_claim_is_under_way_does_not_wait_for_the_next_poll() -> None:

@@ -185,6 +185,8 @@ class Node:
         moved, looks = await self.exchange(claims=claims, others=self._not_mine)
         self._is_cut_off = False
         self._looks = self._looks or looks
+        if self.is_leaving and not self._is_stopped:  # what a claim brought that was under way: nobody will begin it
+            await self.hand_back_unstarted()
         return moved
 
     async def rescue(self) -> None:
