@@ -120,19 +120,22 @@ class Relay(Generic[News]):
             self.loop.poke()
 
     async def _turn(self) -> Turn:
-        news = await self._audience.news(self._done, self._aside, self._waiting() if self._held_up else ())
+        waiting = self._waiting() if self._held_up else frozenset[JobKey]()
+        news = await self._audience.news(self._done, self._aside, waiting)
         self._done, self._aside = [], []
         self._is_anothers = news is None
         if not news:
-            return Turn(False, self._rest())
+            # Another node tells it, or has told it: what is not there any more must not be asked for without rest.
+            self._held_up = {key: held for key, held in self._held_up.items() if key in waiting}
+            return Turn(False, None if self._is_anothers else self._rest())
         before = len(self._held_up)
         await self._tell(news)
         moved = bool(self._done or self._aside) or len(self._held_up) != before
         return Turn(moved, timedelta(0) if moved else self._rest())
 
-    def _waiting(self) -> set[JobKey]:
+    def _waiting(self) -> frozenset[JobKey]:
         now = self._clock.monotonic()
-        return {key for key, held in self._held_up.items() if held.again_at > now}
+        return frozenset(key for key, held in self._held_up.items() if held.again_at > now)
 
     def _rest(self) -> timedelta | None:
         if not self._held_up:
