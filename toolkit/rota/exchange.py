@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -56,6 +57,18 @@ class Room:
         for queue, slots in (request.queues or {}).items():
             if self._queues is not None:
                 self._queues[queue].free += slots
+
+    def fitting(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Those whose queues have slots for them: since it was claimed a job may have moved to another queue."""
+        if self._queues is None:
+            return list(claims)
+        left = Counter({queue: places.free for queue, places in self._queues.items()})
+        fitting: list[Claim] = []
+        for claim in claims:
+            if left[claim.queue] > 0:
+                left[claim.queue] -= 1
+                fitting.append(claim)
+        return fitting
 
     def take(self, claims: Sequence[Claim]) -> None:
         self.running += len(claims)
@@ -279,11 +292,12 @@ class Exchange:
         """How much was left of the leases when the store answered: those of a repeat run since the first try.
 
         Nobody may start on a lease that is about to end, or has ended while the answer was under way: claims with too
-        little left are to be handed back.
+        little left are to be handed back, and so are those that have no slot any more.
         """
         enough = self._lease / 2 + under_way
-        self._stale += [claim for claim in claimed.claims if claim.lease_until - claimed.now < enough]
-        claimed.claims = [claim for claim in claimed.claims if claim.lease_until - claimed.now >= enough]
+        kept = self.room.fitting([claim for claim in claimed.claims if claim.lease_until - claimed.now >= enough])
+        self._stale += [claim for claim in claimed.claims if claim not in kept]
+        claimed.claims = kept
         return min([claim.lease_until - claimed.now for claim in claimed.claims], default=self._lease)
 
     async def _hand_back_stale(self) -> None:
