@@ -102,7 +102,9 @@ class JobNotifyEventStore:
         for event in events:
             try:
                 await self._tell(event, error)
-            except Exception:
+            except (Exception, asyncio.CancelledError) as trouble:
+                if is_cancelled_from_outside(trouble):
+                    raise
                 log.exception("on_error failed on %s %s", event.event_type, event.event_id)
 
     async def _tell(self, event: Event, error: Exception) -> None:
