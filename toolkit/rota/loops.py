@@ -14,7 +14,7 @@ from tenacity import wait_random_exponential
 
 from rota.calls import STORE_ERRORS
 from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
-from rota.errors import OutcomeUnknown
+from rota.errors import OutcomeUnknown, without_text
 from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
@@ -144,7 +144,7 @@ class Loop:
             return self._failed(error, "the store does not answer")
         except Exception as error:
             if self.failures == 0:
-                log.exception("%s failed", self.name)
+                log.error("%s failed", self.name, exc_info=without_text(error))
             return self._failed(error, "failed")
         if self.failures:
             log.info("%s goes on after %d failures", self.name, self.failures)

@@ -8,7 +8,7 @@ from enum import Enum
 
 from rota.access.context import AccessContext
 from rota.clock import Clock
-from rota.errors import ScheduleError
+from rota.errors import ScheduleError, without_text
 from rota.event import Event
 from rota.events.store import EventStore
 from rota.names import check_name
@@ -46,8 +46,8 @@ class Audit:
         """The same, where it is too late to refuse: a failing event store is logged, the action stands."""
         try:
             await self.record(verdict, action, target, detail)
-        except Exception:
-            log.exception("the audit of %r on %r could not be written", action, target)
+        except Exception as error:
+            log.error("the audit of %r on %r could not be written", action, target, exc_info=without_text(error))
 
     def _event(self, verdict: Verdict, action: str, target: str, detail: str | None) -> Event:
         who = self._context
