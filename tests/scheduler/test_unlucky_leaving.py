@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
-from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler, VirtualClock
+from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler, VirtualClock, loops
 from rota.backend.types import Claimed, ClaimRequest, LeaseRef
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, registry, until
@@ -46,6 +47,41 @@ async def test_a_hanging_event_store_does_not_keep_a_node_from_leaving() -> None
     async with asyncio.timeout(30):
         async with Scheduler(InProcessBackend(), HandlerRegistry(), events=_HangingEvents()) as scheduler:
             await scheduler.schedule(manual("never"))
+
+
+class _Stubborn(InMemoryEventStore):
+    """Swallows its cancellation, and answers as if nothing had been; or goes on waiting."""
+
+    def __init__(self, answers: bool) -> None:
+        super().__init__()
+        self.is_read = asyncio.Event()
+        self.lets_go = asyncio.Event()
+        self._answers = answers
+
+    async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
+        while not self.lets_go.is_set():
+            with suppress(asyncio.CancelledError):
+                self.is_read.set()
+                await self.lets_go.wait()
+            if self._answers:
+                break
+        return []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_event_store_that_swallows_its_cancellation_does_not_keep_a_node_from_leaving(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_PARTING", 0.1)
+    before, events = asyncio.all_tasks(), _Stubborn(answers)
+    scheduler = await Scheduler(InProcessBackend(), HandlerRegistry(), events=events).__aenter__()
+    await events.is_read.wait()
+    leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
+    await asyncio.wait({leaving}, timeout=5)
+    has_left = leaving.done()
+    events.lets_go.set()
+    await until(lambda: asyncio.all_tasks() == before)
+    assert has_left
 
 
 async def test_nothing_goes_on_when_leaving_itself_is_cancelled() -> None:

@@ -20,6 +20,7 @@ from rota.waits import seconds_after
 log = logging.getLogger("rota")
 
 _AT_ONCE = 2
+_PARTING = 5.0  # seconds: as long as a store may take to let go of a call
 _LATE = 1.0  # seconds: shorter than this everybody is late now and then
 _REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
 
@@ -58,6 +59,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._activity = watch(clock, lambda: f"loop {name}")
         self._is_finishing = False
+        self._is_stopped = False
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,9 +71,10 @@ class Loop:
     async def stop(self) -> None:
         if self._virtual is not None:
             self._virtual.leave(self)
+        self._is_stopped = True
         if self._runner is not None:
             self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+            await asyncio.wait({self._runner}, timeout=_PARTING)  # unless what it called will not be cancelled
             self._runner = None
         self._activity.end()
 
@@ -130,6 +133,8 @@ class Loop:
             if turn.progressed:
                 self._activity.progressed()
             elif is_last:
+                return
+            if self._is_stopped:  # and what it called swallowed the cancellation
                 return
             await self._rest(turn.rest)
 
