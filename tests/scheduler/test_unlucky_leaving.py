@@ -104,6 +104,37 @@ async def test_nothing_goes_on_when_leaving_itself_is_cancelled() -> None:
     await until(lambda: asyncio.all_tasks() == before)
 
 
+async def test_everything_ends_when_leaving_is_cancelled_twice() -> None:
+    started, lets_go = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(ctx: JobContext) -> None:
+        started.set()
+        while not lets_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await lets_go.wait()
+
+    scheduler = Scheduler(InProcessBackend(), registry(stubborn=stubborn), drain_timeout=None)
+
+    async def live() -> None:
+        async with scheduler:
+            await scheduler.schedule(manual("stubborn"))
+            await scheduler.trigger_once("stubborn")
+            await started.wait()
+
+    before, living = asyncio.all_tasks(), asyncio.create_task(live())
+    await started.wait()
+    node = scheduler._open().node
+    await until(lambda: node.is_leaving)
+    living.cancel()
+    await until(lambda: not node.loop.is_alive)  # it is waiting for the body
+    living.cancel()
+    await asyncio.wait({living})
+    lets_go.set()
+    await until(lambda: asyncio.all_tasks() == before)
+    async with scheduler:
+        assert await scheduler.get_schedule("stubborn") is not None
+
+
 class _SlowToPart(InProcessBackend):
     """Takes a while to hear that a node leaves, and a while to close: like any store behind a network."""
 

@@ -185,10 +185,10 @@ class Scheduler:
             return
         try:
             await self._leave(parts)
-        finally:  # also when leaving itself is cancelled: nothing may go on behind a closed scheduler
+        finally:  # also when leaving itself is cancelled, even twice: nothing may go on behind a closed scheduler
             # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.
             with at_work(self._backend.clock, "a node that says good-bye"):
-                await self._close(parts)
+                await asyncio.shield(self._close(parts))
 
     async def _leave(self, parts: Parts) -> None:
         if parts.works:
