@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from datetime import timedelta
 from enum import Enum
@@ -172,7 +173,7 @@ class JobApi:
     async def _do(self, action: str, target: str, call: Awaitable[T]) -> T:
         try:
             result = await call
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # who is cut off may have done it all the same
             await self._audit.record_afterwards(Verdict.FAILED, action, target, type(error).__name__)
             raise
         await self._audit.record_afterwards(Verdict.ALLOWED, action, target, _detail(result))
