@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler, VirtualClock, loops
-from rota.backend.types import Claimed, ClaimRequest, LeaseRef
+from rota.backend.types import Claimed, ClaimRequest, LeaseRef, Settlement
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, registry, until
 
@@ -208,6 +209,59 @@ async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps
             backend.answers_after = 1.5  # longer than a node waits for it before it drains
             run_id = await scheduler.trigger_once("starts_late")
             await until(lambda: backend.claims == 2)
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts) == (RunState.QUEUED, ())
+
+
+class _LosesAnAnswer(InProcessBackend):
+    """Claims, and is away before it has answered."""
+
+    is_away = has_claimed = False
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        self._check()
+        claimed = await super().claim(request)
+        if any(claim.key.job_id == "starts_late" for claim in claimed.claims):
+            self.is_away = self.has_claimed = True
+            raise OutcomeUnknown("no answer")
+        return claimed
+
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        self._check()
+        return await super().settle(batch, then, keep=keep)
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("away")
+
+
+async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_that_leaves() -> None:
+    backend, started, release = _LosesAnAnswer(), asyncio.Event(), asyncio.Event()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await release.wait()
+
+    async def starts_late(ctx: JobContext) -> None: ...
+
+    scheduler = Scheduler(backend, registry(drained=drained, starts_late=starts_late))
+    await scheduler.__aenter__()
+    for job_id in ("drained", "starts_late"):
+        await scheduler.schedule(manual(job_id))
+    await scheduler.trigger_once("drained")
+    await started.wait()
+    run_id = await scheduler.trigger_once("starts_late")
+    await until(lambda: backend.has_claimed)
+    leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
+    node = scheduler._open().node
+    await until(lambda: node.is_leaving)
+    backend.is_away = False
+    release.set()
+    await leaving
     async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
         run = await client.get_run(run_id)
         assert run is not None

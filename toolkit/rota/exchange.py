@@ -151,6 +151,11 @@ class Exchange:
         return len(self._free) < self._hands
 
     @property
+    def is_unanswered(self) -> bool:
+        """A claim failed that may have been carried out."""
+        return any(hand.unanswered for hand in self._free)
+
+    @property
     def can_claim(self) -> bool:
         return not self.is_claiming or (bool(self._free) and self.room.is_ample)
 
@@ -233,6 +238,10 @@ class Exchange:
                 raise
             self._leave_to_lease(held.claim.key, held.claim.token, type(error).__name__)
             self.on_settled([held])
+
+    def unknown(self, strays: Sequence[LeaseRef]) -> list[LeaseRef]:
+        """Leases of this node that it does not know: the answer to a claim was lost."""
+        return [ref for ref in strays if (ref.key, ref.token) not in self.left_to_leases]
 
     def _leave_to_lease(self, key: JobKey, token: int, kind: str) -> None:
         if (key, token) not in self.left_to_leases:

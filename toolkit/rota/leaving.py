@@ -31,6 +31,7 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
         for held in _running(node):
             node.cancel(held)
         await _until_empty(node, node.cancel_grace, hurry)
+        await node.hand_back_unanswered()  # as long as the node knows what it holds
         for held in _running(node):
             node.give_up(held)
         await _until_answered(node, _CALL_PATIENCE)  # a claim that is cut off costs its runs an attempt

@@ -329,6 +329,16 @@ class Node:
         if unstarted:
             await self.hand_back(unstarted)
 
+    async def hand_back_unanswered(self) -> None:
+        """Claimed perhaps, but the answer was lost: the claim is not repeated any more, so the store is asked."""
+        if not self.exchange.is_unanswered:
+            return
+        try:
+            renewal = await self.backend.renew(self.info(), [held.lease_ref(self.lease) for held in self.held])
+            await self.backend.hand_back(self.exchange.unknown(renewal.strays))
+        except STORE_ERRORS:
+            log.warning("the last claim was never answered; if it brought runs, they wait for their leases to end")
+
     async def stop(self) -> None:
         """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""
         self.is_leaving = self._is_stopped = True
