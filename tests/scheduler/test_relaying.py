@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from rota import Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock, relay
-from rota.backend import Fact
+from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock, relay
+from rota.backend import Fact, JobKey, Notice, SetAside
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
 
@@ -93,6 +95,38 @@ async def test_a_node_whose_news_another_told_asks_no_more_often_than_before(mon
             backend.asked.clear()
             await until(lambda: backend.asked[_node_id(relaying)] > RUNS)
             assert backend.asked[_node_id(stuck)] < RUNS
+
+
+class Flighty:
+    """Every other time it is another node's turn, and whoever is told does not listen."""
+
+    name = "flighty"
+    takes_pages = False
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.aside: list[SetAside] = []
+        self._turns = 0
+
+    async def news(
+        self, done: Sequence[int], aside: Sequence[SetAside], skip: Collection[JobKey]
+    ) -> list[Notice] | None:
+        self.aside += aside
+        self._turns += 1
+        return None if self._turns % 2 else [Notice(1, JobKey("default", "job"), uuid4(), self.clock.now())]
+
+    async def hear(self, *news: Notice) -> None:
+        raise OSError
+
+
+async def test_tries_are_counted_also_while_another_node_tries() -> None:
+    clock = VirtualClock()
+    audience = Flighty(clock)
+    telling = relay.Relay[Notice](audience)
+    for _ in range(2 * 20 + 1):
+        await telling._turn()
+        await clock.advance(timedelta(hours=1))
+    assert [each.seq for each in audience.aside] == [1]
 
 
 async def test_health_says_when_there_is_nobody_to_tell_events() -> None:

@@ -124,10 +124,11 @@ class Relay(Generic[News]):
         news = await self._audience.news(self._done, self._aside, waiting)
         self._done, self._aside = [], []
         self._is_anothers = news is None
-        if not news:
-            # Another node tells it, or has told it: what is not there any more must not be asked for without rest.
+        if news is None:
+            return Turn(False, None)
+        if not news:  # another node has told what was held up: it must not be asked for without rest
             self._held_up = {key: held for key, held in self._held_up.items() if key in waiting}
-            return Turn(False, None if self._is_anothers else self._rest())
+            return Turn(False, self._rest())
         before = len(self._held_up)
         await self._tell(news)
         moved = bool(self._done or self._aside) or len(self._held_up) != before
