@@ -160,6 +160,7 @@ class _SlowClaims(InProcessBackend):
     """Claims, and answers a while later: like any store behind a network."""
 
     answers_after = 0.1
+    hands_back_after = 0.0
     claims = answered = 0
 
     async def claim(self, request: ClaimRequest) -> Claimed:
@@ -168,6 +169,10 @@ class _SlowClaims(InProcessBackend):
         await asyncio.sleep(self.answers_after)
         self.answered += len(claimed.claims)
         return claimed
+
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        await asyncio.sleep(self.hands_back_after)
+        await super().hand_back(leases, leaving=leaving)
 
 
 @pytest.mark.parametrize("answers_after", [0.1, 2.0])
@@ -190,7 +195,10 @@ async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_it
         assert (run.state, run.attempts, starts) == (RunState.QUEUED, (), [])
 
 
-async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps_nobody_waiting() -> None:
+@pytest.mark.parametrize("hands_back_after", [0.0, 0.5])
+async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps_nobody_waiting(
+    hands_back_after: float,
+) -> None:
     backend, started = _SlowClaims(), asyncio.Event()
 
     async def drained(ctx: JobContext) -> None:
@@ -207,12 +215,15 @@ async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps
             await scheduler.trigger_once("drained")
             await started.wait()
             backend.answers_after = 1.5  # longer than a node waits for it before it drains
+            backend.hands_back_after = hands_back_after
             run_id = await scheduler.trigger_once("starts_late")
             await until(lambda: backend.claims == 2)
+            node = scheduler._open().node
     async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
         run = await client.get_run(run_id)
         assert run is not None
         assert (run.state, run.attempts) == (RunState.QUEUED, ())
+        assert node.room.running == 0
 
 
 class _LosesAnAnswer(InProcessBackend):

@@ -325,9 +325,11 @@ class Node:
         unstarted = list(self._ready)
         self._ready.clear()
         for held in unstarted:
-            self._free(held)
+            held.has_ended = True  # nobody is to cancel it, or to give it up
         if unstarted:
             await self.hand_back(unstarted)
+        for held in unstarted:
+            self._free(held)  # now: who leaves waits until nothing is left here
 
     async def hand_back_unanswered(self) -> None:
         """Claimed perhaps, but the answer was lost: the claim is not repeated any more, so the store is asked."""
