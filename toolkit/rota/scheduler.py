@@ -32,7 +32,7 @@ from rota.calls import STORE_ERRORS, Calls
 from rota.capability import Capability, Precision
 from rota.causation import current_run
 from rota.checkup import check_up
-from rota.clock import at_work
+from rota.clock import VirtualClock, at_work
 from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
 from rota.errors import (
     JobNotFound,
@@ -66,6 +66,7 @@ T = TypeVar("T")
 
 NOTHING = Capability(0)
 _KNOWN_KEYS = 10_000  # at most
+_ONE_LOOK = 1.0  # seconds that a store may take, also for those who do not want to wait
 _LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless who is told hangs
 
 
@@ -493,7 +494,7 @@ class Scheduler:
     ) -> JobRun:
         pause, was_there = 0.001, False
         while not ending.done():
-            async with glance:
+            async with asyncio.timeout(self._patience(until)), glance:
                 run = await self.get_run(run_id, scope_id=scope_id)
             if run is None:
                 break
@@ -507,6 +508,13 @@ class Scheduler:
         if ending.done():  # retention may have forgotten it since
             return ending.result()
         raise RunNotFound(run_id, scope_id, was_there)
+
+    def _patience(self, until: float | None) -> float | None:
+        """Of who waits: a store that does not answer keeps nobody much longer than they asked for."""
+        clock = self._backend.clock
+        if until is None or isinstance(clock, VirtualClock):
+            return None
+        return max(until - clock.monotonic(), _ONE_LOOK)
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
