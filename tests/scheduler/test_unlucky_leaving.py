@@ -9,11 +9,21 @@ from datetime import timedelta
 
 import pytest
 
-from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler, VirtualClock, loops
+from rota import (
+    Event,
+    HandlerRegistry,
+    InMemoryEventStore,
+    JobContext,
+    LeaseLost,
+    RunState,
+    Scheduler,
+    VirtualClock,
+    loops,
+)
 from rota.backend.types import Claimed, ClaimRequest, LeaseRef, Settlement
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
-from tests.scheduler.real import manual, registry, until
+from tests.scheduler.real import manual, ms, registry, until
 
 
 class _SlowEvents(InMemoryEventStore):
@@ -134,6 +144,33 @@ async def test_everything_ends_when_leaving_is_cancelled_twice() -> None:
     await until(lambda: asyncio.all_tasks() == before)
     async with scheduler:
         assert await scheduler.get_schedule("stubborn") is not None
+
+
+async def test_a_body_that_a_node_left_behind_cannot_extend_its_lease() -> None:
+    started, has_left, said = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def stubborn(ctx: JobContext) -> None:
+        started.set()
+        while not has_left.is_set():
+            with suppress(asyncio.CancelledError):
+                await has_left.wait()
+        try:
+            await ctx.extend_lease(timedelta(hours=1))
+        except LeaseLost as error:
+            said.append(str(error))
+
+    backend = InProcessBackend()
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(
+            backend, registry(stubborn=stubborn), drain_timeout=ms(0), cancel_grace=ms(0)
+        ) as scheduler:
+            await scheduler.schedule(manual("stubborn"))
+            await scheduler.trigger_once("stubborn")
+            await started.wait()
+        has_left.set()
+        await until(lambda: bool(said))
+        assert "was given up" in said[0]
+        assert await client.admin.nodes() == ()
 
 
 class _SlowToPart(InProcessBackend):

@@ -297,7 +297,10 @@ class Node:
         self._wake_one()
 
     async def extend_lease(self, held: Held, delta: timedelta) -> None:
-        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already."""
+        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already, or nobody's: of a
+        body that was given up nothing is stored any more, and a node that has left must not seem alive."""
+        if held.has_ended or held.is_detached or self._is_stopped:
+            raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
         sent = self.clock.monotonic()
         renewal: Renewal = await Calls(self.backend.patience)(self.backend.renew, self.info(), [held.lease_ref(delta)])
         if renewal.lost:
