@@ -263,6 +263,32 @@ async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps
         assert node.room.running == 0
 
 
+class _HandsNothingBack(_SlowClaims):
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        if leases:
+            raise RuntimeError("not of the store's errors")
+        await super().hand_back(leases, leaving=leaving)
+
+
+async def test_a_body_is_drained_and_the_node_leaves_though_nothing_can_be_handed_back() -> None:
+    backend, started, ends = _HandsNothingBack(), asyncio.Event(), list[str]()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await until(lambda: backend.answered == 2)
+        ends.append(ctx.job_id)
+
+    async with asyncio.timeout(15):
+        async with Scheduler(backend, registry(drained=drained), drain_timeout=None) as scheduler:
+            for job_id in ("drained", "unstarted"):
+                await scheduler.schedule(manual(job_id, "drained"))
+            await scheduler.trigger_once("drained")
+            await started.wait()
+            await scheduler.trigger_once("unstarted")
+            await until(lambda: backend.claims == 2)
+    assert ends == ["drained"]
+
+
 class _LosesAnAnswer(InProcessBackend):
     """Claims, and is away before it has answered."""
 

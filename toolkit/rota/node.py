@@ -315,11 +315,12 @@ class Node:
         refs = [held.lease_ref(self.lease) for held in several]
         try:
             await self.backend.hand_back(refs)
-        except STORE_ERRORS:
+        except Exception:  # of whatever kind: those that still run are to be drained all the same
             try:
                 await self.backend.hand_back(refs)
-            except STORE_ERRORS:
-                log.warning("%d runs could not be handed back; they wait for their leases to end", len(refs))
+            except Exception as error:
+                kind = type(error).__name__
+                log.warning("%d runs could not be handed back (%s); they wait for their leases to end", len(refs), kind)
         for held in several:
             self.held.pop(held, None)
 
