@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -70,6 +71,22 @@ async def test_a_notifier_that_hangs_holds_up_no_other_jobs_events_and_is_asked_
         await scheduler.schedule(manual("fine"))
         await ran(scheduler, "fine")
         await until(lambda: events.of("fine") == OF_A_RUN)
+        await until(lambda: notifier.told == ["bad"])
+
+
+class CarelessNotifier(HangingNotifier):
+    """Takes every trouble for none, its cancellation too."""
+
+    async def dead_letter(self, run: JobRun) -> None:
+        with suppress(BaseException):
+            await super().dead_letter(run)
+
+
+async def test_a_notifier_that_hangs_and_swallows_its_cancellation_is_asked_again() -> None:
+    notifier = CarelessNotifier()
+    async with Scheduler(InProcessBackend(), registry(bad=_bad), notifier=notifier) as scheduler:
+        await scheduler.schedule(manual("bad"))
+        await ran(scheduler, "bad")
         await until(lambda: notifier.told == ["bad"])
 
 

@@ -172,8 +172,10 @@ class Relay(Generic[News]):
         """What went wrong. Who hangs has failed; real seconds mean nothing where time is moved by hand."""
         is_virtual = isinstance(self._clock, VirtualClock)
         try:
-            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(news) * _EACH_WITHIN):
+            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(news) * _EACH_WITHIN) as time:
                 await self._audience.hear(*news)
+            if time.expired():  # and who was told swallowed the cancellation: it may have heard nothing
+                return TimeoutError()
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled_from_outside(error):
                 raise
