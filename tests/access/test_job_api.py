@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 
 from rota.access import AccessContext, JobApi, RedactedDefinition, Role
 from rota.api import JobScheduler
@@ -342,3 +342,26 @@ async def test_a_redacted_definition_cannot_wipe_the_payload(house: House) -> No
         await api.schedule(shown)
     filled = evolve(shown, payload=await api.reveal_payload("daily"), payload_size=0)
     assert await api.schedule(filled) is ScheduleOutcome.UNCHANGED
+
+
+async def test_a_definition_that_was_read_without_its_payload_replaces_nothing(house: House) -> None:
+    await house.api(Role.OWNER).schedule(JOB)
+    read = await house.api(Role.VIEWER).get_schedule("daily")
+    assert read is not None
+    with pytest.raises(ScheduleError, match="left out"):
+        await house.scheduler.schedule(read)
+    stored = await house.scheduler.get_schedule("daily", scope_id="acme")
+    assert stored is not None
+    assert stored.payload == SECRET
+
+
+@frozen
+class OfATeam(JobDefinition):
+    """An application's own kind of definition."""
+
+    team: str = "red"
+
+
+async def test_a_definition_of_another_class_is_the_same_job(house: House) -> None:
+    assert await house.scheduler.schedule(OfATeam("weekly", "fails", Manual())) is ScheduleOutcome.REGISTERED
+    assert await house.scheduler.schedule(JobDefinition("weekly", "fails", Manual())) is ScheduleOutcome.UNCHANGED

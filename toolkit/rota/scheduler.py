@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
+from rota.access.redaction import plain
 from rota.admin import Admin
 from rota.backend.port import Backend
 from rota.backend.types import (
@@ -266,6 +267,8 @@ class Scheduler:
         """Store a job; the same one again changes nothing (REG-1 to REG-3, KEY-1)."""
         parts = self._open()
         self._check(definition)
+        if type(definition) is not JobDefinition:
+            definition = plain(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
             await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
