@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,10 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 
 from rota.access import AccessContext, JobApi, RedactedDefinition, Role
 from rota.api import JobScheduler
+from rota.backend import Removal
 from rota.clock import VirtualClock
 from rota.codec import to_dict
 from rota.definition import IdempotencyKey, JobDefinition, Manual, ScheduleOutcome
@@ -235,6 +237,61 @@ async def test_a_failing_audit_neither_undoes_a_write_nor_hides_a_denial(
     assert [record.levelno for record in caplog.records if record.name == "rota.access"].count(logging.ERROR) == 2
 
 
+class HangingStore(InMemoryEventStore):
+    """Takes its time, and writes in the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_written_to = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def write(self, *events: Event) -> int:
+        self.is_written_to.set()
+        await self.goes_on.wait()
+        return await super().write(*events)
+
+
+async def test_who_goes_away_while_the_audit_is_written_is_audited_all_the_same(house: House) -> None:
+    house.audit = audit = HangingStore()
+    acting = asyncio.create_task(house.api(Role.OWNER).schedule(JOB))
+    await audit.is_written_to.wait()
+    acting.cancel()
+    await asyncio.wait({acting})
+    assert acting.cancelled()
+    audit.goes_on.set()
+    async with asyncio.timeout(5):
+        while not await house.trail():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert await house.trail() == [("JobActionAllowed", "schedule", "daily", "REGISTERED")]
+
+
+class NeverAnswers(InProcessBackend):
+    """Does as it is told; whoever asked never hears of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_done = asyncio.Event()
+
+    async def remove(self, removal: Removal) -> bool:
+        await super().remove(removal)
+        self.is_done.set()
+        await asyncio.Event().wait()
+        return True
+
+
+async def test_who_goes_away_while_something_is_done_is_audited_all_the_same() -> None:
+    backend, clock = NeverAnswers(), VirtualClock(NOW)
+    async with Scheduler(backend, HandlerRegistry()) as scheduler:
+        house = House(scheduler, clock)
+        await house.api(Role.OWNER).schedule(JOB)
+        acting = asyncio.create_task(house.api(Role.OWNER).unschedule("daily"))
+        await backend.is_done.wait()
+        acting.cancel()
+        await asyncio.wait({acting})
+        assert await house.api(Role.OWNER).get_schedule("daily") is None
+        assert (await house.trail())[1:] == [("JobActionFailed", "unschedule", "daily", "CancelledError")]
+
+
 # --- payloads ---
 
 
@@ -285,3 +342,26 @@ async def test_a_redacted_definition_cannot_wipe_the_payload(house: House) -> No
         await api.schedule(shown)
     filled = evolve(shown, payload=await api.reveal_payload("daily"), payload_size=0)
     assert await api.schedule(filled) is ScheduleOutcome.UNCHANGED
+
+
+async def test_a_definition_that_was_read_without_its_payload_replaces_nothing(house: House) -> None:
+    await house.api(Role.OWNER).schedule(JOB)
+    read = await house.api(Role.VIEWER).get_schedule("daily")
+    assert read is not None
+    with pytest.raises(ScheduleError, match="left out"):
+        await house.scheduler.schedule(read)
+    stored = await house.scheduler.get_schedule("daily", scope_id="acme")
+    assert stored is not None
+    assert stored.payload == SECRET
+
+
+@frozen
+class OfATeam(JobDefinition):
+    """An application's own kind of definition."""
+
+    team: str = "red"
+
+
+async def test_a_definition_of_another_class_is_the_same_job(house: House) -> None:
+    assert await house.scheduler.schedule(OfATeam("weekly", "fails", Manual())) is ScheduleOutcome.REGISTERED
+    assert await house.scheduler.schedule(JobDefinition("weekly", "fails", Manual())) is ScheduleOutcome.UNCHANGED

@@ -19,7 +19,7 @@ from rota import (
     SystemClock,
     VirtualClock,
 )
-from rota.clock import Phase, current_activity, watch
+from rota.clock import Phase, at_work, current_activity, watch
 from rota.loops import Loop, Turn
 from rota_backends.inprocess import InProcessBackend
 
@@ -139,6 +139,22 @@ async def test_two_advances_do_not_mix() -> None:
     clock = VirtualClock(START)
     await asyncio.gather(clock.advance(seconds(2)), clock.advance(seconds(3)))
     assert clock.now() == START + seconds(5)
+
+
+def test_a_clock_outlives_the_event_loop_it_was_used_in() -> None:
+    clock = VirtualClock()
+
+    async def works() -> None:
+        with at_work(clock, "something real"):
+            await asyncio.sleep(0.01)
+
+    async def lives() -> bool:
+        work = asyncio.create_task(works())
+        await asyncio.sleep(0)
+        await clock.advance(timedelta(minutes=1))
+        return work.done()
+
+    assert [asyncio.run(lives()), asyncio.run(lives())] == [True, True]
 
 
 def test_both_clocks_keep_the_protocol() -> None:

@@ -154,12 +154,17 @@ async def test_a_full_lane_is_an_answer_and_no_other_scheduler_is_asked() -> Non
     assert (errors.seen, other.notified) == ([("one", full)], [])
 
 
-async def test_an_on_error_that_fails_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "trouble", [ValueError("broken too"), asyncio.CancelledError()], ids=["error", "stray cancellation"]
+)
+async def test_an_on_error_that_fails_is_logged_and_harms_nothing(
+    trouble: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     calls: list[str] = []
 
     def on_error(event: Event, error: Exception) -> None:
         calls.append(event.event_id)
-        raise ValueError("broken too")
+        raise trouble
 
     store = JobNotifyEventStore(InMemoryEventStore(), on_error)
     store.attach(FakeScheduler(StoreUnavailable("gone")).notify)

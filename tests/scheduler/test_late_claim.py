@@ -23,8 +23,9 @@ class LateStore:
 
     hands = 1
 
-    def __init__(self, left: timedelta) -> None:
+    def __init__(self, left: timedelta, queue: str = "default") -> None:
         self.clock = SystemClock()
+        self._queue = queue
         self.handed_back: list[LeaseRef] = []
         self._left = left
         self._calls = 0
@@ -36,7 +37,7 @@ class LateStore:
         now = self.clock.now()
         definition = JobDefinition("job", "handler", Manual())
         key = JobKey("default", "job")
-        claim = Claim(key, uuid4(), definition, b"", Cause.MANUAL, 1, 1, now, now, now + self._left)
+        claim = Claim(key, uuid4(), definition, b"", Cause.MANUAL, 1, 1, now, now, now + self._left, queue=self._queue)
         return Claimed(now, [claim])
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
@@ -91,7 +92,7 @@ async def test_an_answer_held_up_a_little_is_begun() -> None:
     assert store.handed_back == []
 
 
-async def _claim_twice(store: LateStore) -> tuple[list[Claim], float]:
+async def _claim_twice(store: LateStore, room: Room | None = None) -> tuple[list[Claim], float]:
     taken: list[Claim] = []
     until = [0.0]
 
@@ -100,7 +101,7 @@ async def _claim_twice(store: LateStore) -> tuple[list[Claim], float]:
         until[0] = valid_until
 
     backend: Any = store
-    exchange = Exchange(backend, HandlerRegistry(), Room(4, None), node_id="node", lease=LEASE, keep=10)
+    exchange = Exchange(backend, HandlerRegistry(), room or Room(4, None), node_id="node", lease=LEASE, keep=10)
     exchange.on_claims = take
     with pytest.raises(OutcomeUnknown):
         await exchange(claims=True, others=list)
@@ -121,3 +122,18 @@ async def test_with_enough_left_it_is_begun_and_counts_on_no_more_than_that() ->
     assert len(taken) == 1
     assert store.handed_back == []
     assert left <= 6
+
+
+@pytest.mark.parametrize("queue", ["full", "another node's"])
+async def test_if_its_job_has_moved_to_a_queue_without_a_slot_here_it_is_handed_back(queue: str) -> None:
+    store, room = LateStore(LEASE, queue), Room(0, {"default": 2, "full": 1})
+    now = store.clock.now()
+    definition = JobDefinition("other", "handler", Manual())
+    fills = Claim(JobKey("default", "other"), uuid4(), definition, b"", Cause.MANUAL, 1, 1, now, now, now, queue="full")
+    room.take([fills])
+    taken, _ = await _claim_twice(store, room)
+    assert taken == []
+    assert [ref.token for ref in store.handed_back] == [1]
+    assert room.running == 1
+    limit, slots = room.promise()
+    assert (limit, slots) == (2, {"default": 2, "full": 0}), "and every slot is as free as before"

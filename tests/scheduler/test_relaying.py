@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from rota import Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock
-from rota.backend import Fact
+from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock, relay
+from rota.backend import Fact, JobKey, Notice, SetAside
 from rota_backends.inprocess import InProcessBackend
-from tests.scheduler.real import manual, ran, registry, until
+from tests.scheduler.real import manual, ms, ran, registry, until
 
 RUNS = 50
 
@@ -64,6 +67,66 @@ async def test_a_node_relays_when_the_one_that_did_has_left() -> None:
         await working.schedule(manual("fine"))
         await ran(working, "fine")
         await until(lambda: len(events._events) == 3)
+
+
+class ShortTurns(Counted):
+    """A turn to relay is over before an event store that hangs is given up."""
+
+    async def relay(self, node_id: str, **more: Any) -> list[Fact] | None:
+        return await super().relay(node_id, lease=ms(30), **more)
+
+
+class Hanging(InMemoryEventStore):
+    async def write(self, *events: Event) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+
+async def test_a_node_whose_news_another_told_asks_no_more_often_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "_ANSWERS_WITHIN", 0.2)
+    backend, events = ShortTurns(), InMemoryEventStore()
+    async with Scheduler(backend, registry(), events=Hanging()) as stuck:
+        await stuck.schedule(manual("told"))
+        async with Scheduler(backend, registry(), events=events) as relaying:
+            await until(lambda: len(events._events) == 1)
+            loop = stuck._open().relays[0].loop
+            await until(lambda: loop.in_turn_for == 0)  # it has given up, too
+            relaying._open().relays[0].loop._poll = ms(20)
+            backend.asked.clear()
+            await until(lambda: backend.asked[_node_id(relaying)] > RUNS)
+            assert backend.asked[_node_id(stuck)] < RUNS
+
+
+class Flighty:
+    """Every other time it is another node's turn, and whoever is told does not listen."""
+
+    name = "flighty"
+    takes_pages = False
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.aside: list[SetAside] = []
+        self._turns = 0
+
+    async def news(
+        self, done: Sequence[int], aside: Sequence[SetAside], skip: Collection[JobKey]
+    ) -> list[Notice] | None:
+        self.aside += aside
+        self._turns += 1
+        return None if self._turns % 2 else [Notice(1, JobKey("default", "job"), uuid4(), self.clock.now())]
+
+    async def hear(self, *news: Notice) -> None:
+        raise OSError
+
+
+async def test_tries_are_counted_also_while_another_node_tries() -> None:
+    clock = VirtualClock()
+    audience = Flighty(clock)
+    telling = relay.Relay[Notice](audience)
+    for _ in range(2 * 20 + 1):
+        await telling._turn()
+        await clock.advance(timedelta(hours=1))
+    assert [each.seq for each in audience.aside] == [1]
 
 
 async def test_health_says_when_there_is_nobody_to_tell_events() -> None:

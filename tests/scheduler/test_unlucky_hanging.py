@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
-from rota import Event, JobContext, JobDefinition, OnEvent, RunState, Scheduler
-from rota.backend import LeaseRef, NodeInfo, Renewal
+from rota import Event, Health, JobContext, JobDefinition, OnEvent, RunState, Scheduler
+from rota.backend import Census, LeaseRef, NodeInfo, Renewal
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
 
@@ -31,6 +32,31 @@ class _Renewals(InProcessBackend):
 
 async def _for_ever(ctx: JobContext) -> None:
     await asyncio.Event().wait()
+
+
+class _HangsOn(InProcessBackend):
+    """Does not let go of a call that nobody wants any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lets_go = asyncio.Event()
+
+    async def census(self, scope_id: str | None = None) -> Census:
+        while not self.lets_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.lets_go.wait()
+        return await super().census(scope_id)
+
+
+async def test_health_says_in_time_that_a_store_hangs_which_does_not_let_go_of_its_calls() -> None:
+    backend = _HangsOn()
+    async with Scheduler(backend, registry()) as scheduler:
+        asking = asyncio.create_task(scheduler.health())
+        await asyncio.wait({asking}, timeout=5)
+        is_in_time = asking.done()
+        backend.lets_go.set()
+        assert is_in_time
+        assert (await asking).status is Health.DOWN
 
 
 async def test_a_handler_is_timed_out_while_a_renewal_hangs() -> None:

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
-from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, RunState, Scheduler, VirtualClock
-from rota.backend.types import Claimed, ClaimRequest, LeaseRef
+from rota import (
+    Event,
+    HandlerRegistry,
+    InMemoryEventStore,
+    JobContext,
+    LeaseLost,
+    RunState,
+    Scheduler,
+    VirtualClock,
+    loops,
+)
+from rota.backend.types import Claimed, ClaimRequest, LeaseRef, Settlement
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
-from tests.scheduler.real import manual, registry, until
+from tests.scheduler.real import manual, ms, registry, until
 
 
 class _SlowEvents(InMemoryEventStore):
@@ -48,6 +60,41 @@ async def test_a_hanging_event_store_does_not_keep_a_node_from_leaving() -> None
             await scheduler.schedule(manual("never"))
 
 
+class _Stubborn(InMemoryEventStore):
+    """Swallows its cancellation, and answers as if nothing had been; or goes on waiting."""
+
+    def __init__(self, answers: bool) -> None:
+        super().__init__()
+        self.is_read = asyncio.Event()
+        self.lets_go = asyncio.Event()
+        self._answers = answers
+
+    async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
+        while not self.lets_go.is_set():
+            with suppress(asyncio.CancelledError):
+                self.is_read.set()
+                await self.lets_go.wait()
+            if self._answers:
+                break
+        return []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_event_store_that_swallows_its_cancellation_does_not_keep_a_node_from_leaving(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_PARTING", 0.1)
+    before, events = asyncio.all_tasks(), _Stubborn(answers)
+    scheduler = await Scheduler(InProcessBackend(), HandlerRegistry(), events=events).__aenter__()
+    await events.is_read.wait()
+    leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
+    await asyncio.wait({leaving}, timeout=5)
+    has_left = leaving.done()
+    events.lets_go.set()
+    await until(lambda: asyncio.all_tasks() == before)
+    assert has_left
+
+
 async def test_nothing_goes_on_when_leaving_itself_is_cancelled() -> None:
     started = asyncio.Event()
 
@@ -66,6 +113,64 @@ async def test_nothing_goes_on_when_leaving_itself_is_cancelled() -> None:
         async with asyncio.timeout(0.3):
             await live()
     await until(lambda: asyncio.all_tasks() == before)
+
+
+async def test_everything_ends_when_leaving_is_cancelled_twice() -> None:
+    started, lets_go = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(ctx: JobContext) -> None:
+        started.set()
+        while not lets_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await lets_go.wait()
+
+    scheduler = Scheduler(InProcessBackend(), registry(stubborn=stubborn), drain_timeout=None)
+
+    async def live() -> None:
+        async with scheduler:
+            await scheduler.schedule(manual("stubborn"))
+            await scheduler.trigger_once("stubborn")
+            await started.wait()
+
+    before, living = asyncio.all_tasks(), asyncio.create_task(live())
+    await started.wait()
+    node = scheduler._open().node
+    await until(lambda: node.is_leaving)
+    living.cancel()
+    await until(lambda: not node.loop.is_alive)  # it is waiting for the body
+    living.cancel()
+    await asyncio.wait({living})
+    lets_go.set()
+    await until(lambda: asyncio.all_tasks() == before)
+    async with scheduler:
+        assert await scheduler.get_schedule("stubborn") is not None
+
+
+async def test_a_body_that_a_node_left_behind_cannot_extend_its_lease() -> None:
+    started, has_left, said = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def stubborn(ctx: JobContext) -> None:
+        started.set()
+        while not has_left.is_set():
+            with suppress(asyncio.CancelledError):
+                await has_left.wait()
+        try:
+            await ctx.extend_lease(timedelta(hours=1))
+        except LeaseLost as error:
+            said.append(str(error))
+
+    backend = InProcessBackend()
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(
+            backend, registry(stubborn=stubborn), drain_timeout=ms(0), cancel_grace=ms(0)
+        ) as scheduler:
+            await scheduler.schedule(manual("stubborn"))
+            await scheduler.trigger_once("stubborn")
+            await started.wait()
+        has_left.set()
+        await until(lambda: bool(said))
+        assert "was given up" in said[0]
+        assert await client.admin.nodes() == ()
 
 
 class _SlowToPart(InProcessBackend):
@@ -92,13 +197,19 @@ class _SlowClaims(InProcessBackend):
     """Claims, and answers a while later: like any store behind a network."""
 
     answers_after = 0.1
-    claims = 0
+    hands_back_after = 0.0
+    claims = answered = 0
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         claimed = await super().claim(request)
         self.claims += len(claimed.claims)
         await asyncio.sleep(self.answers_after)
+        self.answered += len(claimed.claims)
         return claimed
+
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        await asyncio.sleep(self.hands_back_after)
+        await super().hand_back(leases, leaving=leaving)
 
 
 @pytest.mark.parametrize("answers_after", [0.1, 2.0])
@@ -119,6 +230,116 @@ async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_it
         run = await client.get_run(run_id)
         assert run is not None
         assert (run.state, run.attempts, starts) == (RunState.QUEUED, (), [])
+
+
+@pytest.mark.parametrize("hands_back_after", [0.0, 0.5])
+async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps_nobody_waiting(
+    hands_back_after: float,
+) -> None:
+    backend, started = _SlowClaims(), asyncio.Event()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await until(lambda: backend.answered == 2)
+
+    async def starts_late(ctx: JobContext) -> None: ...
+
+    handlers = registry(drained=drained, starts_late=starts_late)
+    async with asyncio.timeout(20):
+        async with Scheduler(backend, handlers, drain_timeout=None) as scheduler:
+            for job_id in ("drained", "starts_late"):
+                await scheduler.schedule(manual(job_id))
+            await scheduler.trigger_once("drained")
+            await started.wait()
+            backend.answers_after = 1.5  # longer than a node waits for it before it drains
+            backend.hands_back_after = hands_back_after
+            run_id = await scheduler.trigger_once("starts_late")
+            await until(lambda: backend.claims == 2)
+            node = scheduler._open().node
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts) == (RunState.QUEUED, ())
+        assert node.room.running == 0
+
+
+class _HandsNothingBack(_SlowClaims):
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        if leases:
+            raise RuntimeError("not of the store's errors")
+        await super().hand_back(leases, leaving=leaving)
+
+
+async def test_a_body_is_drained_and_the_node_leaves_though_nothing_can_be_handed_back() -> None:
+    backend, started, ends = _HandsNothingBack(), asyncio.Event(), list[str]()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await until(lambda: backend.answered == 2)
+        ends.append(ctx.job_id)
+
+    async with asyncio.timeout(15):
+        async with Scheduler(backend, registry(drained=drained), drain_timeout=None) as scheduler:
+            for job_id in ("drained", "unstarted"):
+                await scheduler.schedule(manual(job_id, "drained"))
+            await scheduler.trigger_once("drained")
+            await started.wait()
+            await scheduler.trigger_once("unstarted")
+            await until(lambda: backend.claims == 2)
+    assert ends == ["drained"]
+
+
+class _LosesAnAnswer(InProcessBackend):
+    """Claims, and is away before it has answered."""
+
+    is_away = has_claimed = False
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        self._check()
+        claimed = await super().claim(request)
+        if any(claim.key.job_id == "starts_late" for claim in claimed.claims):
+            self.is_away = self.has_claimed = True
+            raise OutcomeUnknown("no answer")
+        return claimed
+
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        self._check()
+        return await super().settle(batch, then, keep=keep)
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("away")
+
+
+async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_that_leaves() -> None:
+    backend, started, release = _LosesAnAnswer(), asyncio.Event(), asyncio.Event()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await release.wait()
+
+    async def starts_late(ctx: JobContext) -> None: ...
+
+    scheduler = Scheduler(backend, registry(drained=drained, starts_late=starts_late))
+    await scheduler.__aenter__()
+    for job_id in ("drained", "starts_late"):
+        await scheduler.schedule(manual(job_id))
+    await scheduler.trigger_once("drained")
+    await started.wait()
+    run_id = await scheduler.trigger_once("starts_late")
+    await until(lambda: backend.has_claimed)
+    leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
+    node = scheduler._open().node
+    await until(lambda: node.is_leaving)
+    backend.is_away = False
+    release.set()
+    await leaving
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts) == (RunState.QUEUED, ())
 
 
 async def test_a_run_triggered_while_a_claim_is_under_way_does_not_wait_for_the_next_poll() -> None:

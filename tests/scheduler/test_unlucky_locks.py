@@ -58,6 +58,81 @@ async def _for_ever(order: list[str]) -> None:
         order.append("the block ends")
 
 
+class _Loses(InProcessBackend):
+    """Gives a lock, and never renews it."""
+
+    is_lost = False
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        return None if self.is_lost and ttl is not None else await super().lock(name, node_id, ttl)
+
+
+async def test_who_is_cancelled_while_a_block_ends_for_its_lost_lock_is_cancelled() -> None:
+    backend, cleaning = _Loses(), asyncio.Event()
+    async with Scheduler(backend, registry()) as scheduler:
+
+        async def cleans_up() -> None:
+            async with scheduler.lock("door", ms(300)):
+                backend.is_lost = True
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cleaning.set()
+                    await asyncio.Event().wait()
+
+        async with asyncio.timeout(10):
+            block = asyncio.create_task(cleans_up())
+            await cleaning.wait()
+            block.cancel()
+            await asyncio.wait({block})
+        assert block.cancelled()
+
+
+async def test_a_block_that_ignores_the_loss_of_its_lock_is_told_at_its_end() -> None:
+    backend = _Loses()
+    async with Scheduler(backend, registry()) as scheduler, asyncio.timeout(10):
+        with pytest.raises(LeaseLost):  # noqa: PT012
+            async with scheduler.lock("door", ms(300)):
+                backend.is_lost = True
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+        this = asyncio.current_task()
+        assert this is not None
+        assert this.cancelling() == 0, "nobody else wants it to end"
+
+
+class _IsSlow(InProcessBackend):
+    """Grants at once, and answers when told to: like any store behind a network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.granted = asyncio.Event()
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        grant = await super().lock(name, node_id, ttl)
+        if grant is not None and not self.granted.is_set():
+            self.granted.set()
+            await asyncio.Event().wait()
+        return grant
+
+
+async def test_a_lock_that_was_granted_to_somebody_cancelled_meanwhile_is_free() -> None:
+    backend = _IsSlow()
+    async with Scheduler(backend, registry()) as scheduler, asyncio.timeout(10):
+
+        async def gives_up() -> None:
+            async with scheduler.lock("door"):
+                raise AssertionError("it never got an answer")
+
+        asking = asyncio.create_task(gives_up())
+        await backend.granted.wait()
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+        async with scheduler.lock("door", wait=timedelta(0)) as grant:
+            assert grant.token == 2
+
+
 class _AnswersLate(InProcessBackend):
     """The first answer comes when the lock has ended already."""
 

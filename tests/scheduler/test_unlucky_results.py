@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rota import HandlerRegistry, JobContext, JobRun, RunState, ScheduleError, Scheduler, Succeeded
+from rota import HandlerRegistry, JobContext, JobRun, RetryPolicy, RunState, ScheduleError, Scheduler, Succeeded
+from rota.codec import decode
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
 
@@ -35,6 +36,16 @@ async def test_a_proxy_that_cannot_be_asked_for_its_class_counts_as_succeeded() 
         return Unbound()
 
     assert (await _outcome(handler)).state is RunState.SUCCEEDED
+
+
+async def test_something_else_than_its_payload_that_a_body_cannot_decode_is_a_failure_like_any_other() -> None:
+    async def handler(ctx: JobContext) -> None:
+        decode(b"no number", int)
+
+    async with Scheduler(InProcessBackend(), registry(decodes=handler)) as scheduler:
+        await scheduler.schedule(manual("decodes", retry=RetryPolicy(max_attempts=2, backoff=(ms(0),))))
+        run = await ran(scheduler, "decodes")
+    assert (len(run.attempts), run.reason) == (2, "attempts exhausted")
 
 
 async def test_a_kind_of_succeeded_is_a_success() -> None:

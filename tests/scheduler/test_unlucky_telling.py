@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
-from rota import Event, Failed, InMemoryEventStore, JobContext, JobRun, Scheduler, relay
+from rota import (
+    Event,
+    Failed,
+    InMemoryEventStore,
+    JobContext,
+    JobDefinition,
+    JobRun,
+    OnEvent,
+    Scheduler,
+    relay,
+    upkeep,
+)
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ran, registry, until
 
@@ -73,6 +85,22 @@ async def test_a_notifier_that_hangs_holds_up_no_other_jobs_events_and_is_asked_
         await until(lambda: notifier.told == ["bad"])
 
 
+class CarelessNotifier(HangingNotifier):
+    """Takes every trouble for none, its cancellation too."""
+
+    async def dead_letter(self, run: JobRun) -> None:
+        with suppress(BaseException):
+            await super().dead_letter(run)
+
+
+async def test_a_notifier_that_hangs_and_swallows_its_cancellation_is_asked_again() -> None:
+    notifier = CarelessNotifier()
+    async with Scheduler(InProcessBackend(), registry(bad=_bad), notifier=notifier) as scheduler:
+        await scheduler.schedule(manual("bad"))
+        await ran(scheduler, "bad")
+        await until(lambda: notifier.told == ["bad"])
+
+
 async def test_an_event_store_that_hangs_on_one_job_holds_up_no_other() -> None:
     events = Hanging("stuck")
     async with Scheduler(InProcessBackend(), registry(fine=_fine), events=events) as scheduler:
@@ -92,3 +120,32 @@ async def test_events_that_cannot_be_written_at_once_because_that_hangs_are_writ
             await ran(scheduler, "fine")
         await until(lambda: events.of("fine") == OF_A_RUN[:1] + OF_A_RUN[1:] * 20)
         assert events.hung
+
+
+class HangsOnce(InMemoryEventStore):
+    """The first who reads is never answered."""
+
+    is_hanging = True
+
+    async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
+        if self.is_hanging:
+            self.is_hanging = False
+            await asyncio.Event().wait()
+        return await super().read(after, limit)
+
+
+async def test_an_event_is_delivered_though_the_event_store_did_not_answer_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "_ANSWERS_WITHIN", 0.05)
+    events, seen = HangsOnce(), list[str]()
+
+    async def sees(ctx: JobContext) -> None:
+        assert ctx.event is not None
+        seen.append(ctx.event.event_id)
+
+    async with Scheduler(InProcessBackend(), registry(sees=sees), events=events) as scheduler:
+        await until(lambda: not events.is_hanging)
+        await scheduler.schedule(JobDefinition("sees", "sees", OnEvent("orders", "placed")))
+        await events.write(Event("orders", "placed", event_id="one"))  # and nobody is notified
+        await until(lambda: seen == ["one"])

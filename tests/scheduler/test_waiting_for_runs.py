@@ -10,6 +10,7 @@ import pytest
 
 from rota import JobContext, JobRun, Retention, RunNotFound, RunState, Scheduler
 from rota.backend import RunQuery
+from rota.errors import StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, registry
 
@@ -93,3 +94,25 @@ async def test_a_run_of_another_scope_is_not_told() -> None:
         run_id = await scheduler.trigger_once("quick")
         with pytest.raises(RunNotFound):
             await scheduler.wait(run_id, SECONDS, scope_id="other")
+
+
+class _Away(InProcessBackend):
+    patience = SECONDS
+    is_away = False
+
+    async def runs(self, query: RunQuery) -> list[JobRun]:
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return await super().runs(query)
+
+
+async def test_a_store_that_is_away_keeps_nobody_much_longer_than_they_wanted_to_wait() -> None:
+    backend = _Away()
+    async with Scheduler(backend, registry(), concurrency=0) as client:
+        await client.schedule(manual("quick"))
+        run_id = await client.trigger_once("quick")
+        backend.is_away = True
+        async with asyncio.timeout(SECONDS.total_seconds() / 2):
+            waits = (client.wait(run_id, ms(100)) for _ in range(10))
+            ends = await asyncio.gather(*waits, return_exceptions=True)
+        assert {type(end) for end in ends} == {TimeoutError}

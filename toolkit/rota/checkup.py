@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import datetime, timedelta
 from time import monotonic
+from typing import Any
 
 from rota.backend.port import Backend
 from rota.backend.types import Census, JobKey
@@ -24,7 +25,7 @@ async def check_up(
 ) -> HealthReport:
     """Every check, whatever the others say."""
     try:
-        census = await asyncio.wait_for(backend.census(), _ANSWERS_WITHIN)
+        census = await _answered(backend.census())
     except (StoreUnavailable, OutcomeUnknown, TimeoutError, OSError) as error:
         store = Check("store", Health.DOWN, f"the store does not answer ({type(error).__name__})")
         return HealthReport.of([store, _loops(loops), _event_loop(node, loops), _schedules(unplanned)])
@@ -39,6 +40,17 @@ async def check_up(
             _letters(census, dead_letter_alarm),
         ]
     )
+
+
+async def _answered(asking: Coroutine[Any, Any, Census]) -> Census:
+    """A store that is slow to let go of a call keeps nobody from hearing so (`wait_for` would wait for that, too)."""
+    call = asyncio.ensure_future(asking)
+    try:
+        if not (await asyncio.wait({call}, timeout=_ANSWERS_WITHIN))[0]:
+            raise TimeoutError
+        return await call
+    finally:
+        call.cancel()
 
 
 def _loops(loops: list[Loop]) -> Check:

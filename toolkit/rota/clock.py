@@ -351,7 +351,7 @@ class VirtualClock:
             await self._next_change()
 
     async def _next_change(self) -> None:
-        self._change.clear()
+        self._change = asyncio.Event()  # of this event loop: a clock may outlive one
         for _ in range(3):  # most turns end within a few rounds of the event loop: cheaper than a timer
             await asyncio.sleep(0)
             if not self._busy:

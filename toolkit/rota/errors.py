@@ -192,3 +192,12 @@ class ServiceNotFound(RotaError, LookupError):
         super().__init__(f"there is no service {wanted}; there are: {listed}. Offer it with Services.of({{…}})")
         self.wanted = wanted
         self.offered = offered
+
+
+def without_text(error: BaseException) -> Exception:
+    """What a log may have of an error of others: its kind and its way. Its text may quote a payload or a password
+    (OPS-3)."""
+    kind = type(error)
+    textless = type(kind.__name__, (Exception,), {"__module__": kind.__module__})
+    bare: Exception = textless()
+    return bare.with_traceback(error.__traceback__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -56,6 +57,18 @@ class Room:
         for queue, slots in (request.queues or {}).items():
             if self._queues is not None:
                 self._queues[queue].free += slots
+
+    def fitting(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Those whose queues have slots for them: since it was claimed a job may have moved to another queue."""
+        if self._queues is None:
+            return list(claims)
+        left = Counter({queue: places.free for queue, places in self._queues.items()})
+        fitting: list[Claim] = []
+        for claim in claims:
+            if left[claim.queue] > 0:
+                left[claim.queue] -= 1
+                fitting.append(claim)
+        return fitting
 
     def take(self, claims: Sequence[Claim]) -> None:
         self.running += len(claims)
@@ -136,6 +149,11 @@ class Exchange:
     @property
     def is_claiming(self) -> bool:
         return len(self._free) < self._hands
+
+    @property
+    def is_unanswered(self) -> bool:
+        """A claim failed that may have been carried out."""
+        return any(hand.unanswered for hand in self._free)
 
     @property
     def can_claim(self) -> bool:
@@ -221,6 +239,10 @@ class Exchange:
             self._leave_to_lease(held.claim.key, held.claim.token, type(error).__name__)
             self.on_settled([held])
 
+    def unknown(self, strays: Sequence[LeaseRef]) -> list[LeaseRef]:
+        """Leases of this node that it does not know: the answer to a claim was lost."""
+        return [ref for ref in strays if (ref.key, ref.token) not in self.left_to_leases]
+
     def _leave_to_lease(self, key: JobKey, token: int, kind: str) -> None:
         if (key, token) not in self.left_to_leases:
             log.error("no end of a run of %r can be stored (%s); it is left to its lease", key.job_id, kind)
@@ -279,11 +301,12 @@ class Exchange:
         """How much was left of the leases when the store answered: those of a repeat run since the first try.
 
         Nobody may start on a lease that is about to end, or has ended while the answer was under way: claims with too
-        little left are to be handed back.
+        little left are to be handed back, and so are those that have no slot any more.
         """
         enough = self._lease / 2 + under_way
-        self._stale += [claim for claim in claimed.claims if claim.lease_until - claimed.now < enough]
-        claimed.claims = [claim for claim in claimed.claims if claim.lease_until - claimed.now >= enough]
+        kept = self.room.fitting([claim for claim in claimed.claims if claim.lease_until - claimed.now >= enough])
+        self._stale += [claim for claim in claimed.claims if claim not in kept]
+        claimed.claims = kept
         return min([claim.lease_until - claimed.now for claim in claimed.claims], default=self._lease)
 
     async def _hand_back_stale(self) -> None:

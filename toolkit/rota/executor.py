@@ -32,6 +32,10 @@ class HandBack:
     """Not an outcome: the body was cancelled, and not by its timeout or somebody's wish (LEASE-5)."""
 
 
+class _NotItsPayload(Exception):
+    """The run's own payload: what else a body decodes in vain is a failure like any other (RETRY-3)."""
+
+
 class Executor:
     """Runs handlers, async ones in the caller's task and sync ones in threads; `before_waiting` is called when a body
     is about to suspend."""
@@ -75,7 +79,11 @@ class Executor:
         context = JobContext(held, self._services)
         if handler.decode is None:
             return call(context)
-        return call(context, handler.decode(held.claim.payload))
+        try:
+            payload = handler.decode(held.claim.payload)
+        except UndecodablePayload as error:
+            raise _NotItsPayload(str(error)) from None
+        return call(context, payload)
 
     def _begin(self, handler: Handler, held: Held) -> Coroutine[Any, Any, Any]:
         body = self._call(handler, held)
@@ -145,7 +153,7 @@ def _judge(held: Held, error: BaseException) -> Outcome | HandBack:
     """The body raised."""
     if held.is_timed_out:
         return TimedOut()
-    if isinstance(error, UndecodablePayload):
+    if isinstance(error, _NotItsPayload):
         return Refused("undecodable payload", str(error))
     if isinstance(error, asyncio.CancelledError) and held.is_asked_to_stop:
         return stopped(held)

@@ -78,8 +78,8 @@ class Heartbeat:
             self._node.lose(held)
 
     async def _give_back_strays(self, renewal: Renewal) -> None:
-        """Leases this node holds without knowing: the answer to a claim was lost. Twice seen, they are handed back."""
-        strays = [ref for ref in renewal.strays if (ref.key, ref.token) not in self._node.exchange.left_to_leases]
+        """Twice seen, they are handed back."""
+        strays = self._node.exchange.unknown(renewal.strays)
         seen = {(ref.key, ref.token) for ref in strays}
         sure: list[LeaseRef] = [ref for ref in strays if (ref.key, ref.token) in self._strays]
         self._strays = seen

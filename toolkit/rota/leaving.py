@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from rota.calls import STORE_ERRORS
 from rota.clock import VirtualClock, at_work
+from rota.errors import without_text
 from rota.held import Held
 from rota.names import MAX_DURATION
 from rota.node import Node
@@ -30,6 +31,7 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
         for held in _running(node):
             node.cancel(held)
         await _until_empty(node, node.cancel_grace, hurry)
+        await node.hand_back_unanswered()  # as long as the node knows what it holds
         for held in _running(node):
             node.give_up(held)
         await _until_answered(node, _CALL_PATIENCE)  # a claim that is cut off costs its runs an attempt
@@ -81,7 +83,7 @@ async def _flush(node: Node) -> None:
             return
         except STORE_ERRORS:
             await asyncio.sleep(0.05)
-        except Exception:
-            log.exception("leaving goes on without settling")
+        except Exception as error:
+            log.error("leaving goes on without settling", exc_info=without_text(error))
             break
     log.warning("some outcomes could not be stored; their runs wait for their leases to end")

@@ -20,6 +20,7 @@ log = logging.getLogger("rota")
 
 _POLL = timedelta(milliseconds=250)
 _SAFETY = 0.1  # of a lock's time: a block whose lock cannot be renewed is cancelled this much before it ends
+_PARTING = 1.0  # seconds: as long as somebody who was cancelled may be kept
 
 Call = Callable[..., Awaitable[LockGrant | None]]
 
@@ -36,24 +37,43 @@ async def hold_lock(
     holder = new_node_id()  # a lock belongs to its block: two blocks of one node exclude each other too
     # A virtual clock waits for a handler anyway; of others it must know that they wait for the store, not for time.
     with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
-        grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
+        try:
+            grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
+        except asyncio.CancelledError:
+            await _let_go(backend, name, holder)
+            raise
     block = asyncio.current_task()
     assert block is not None
+    wishes = block.cancelling()
     renewal = _Renewal(backend, grant, holder, ttl, block, asked + ttl.total_seconds())
     renewing = asyncio.create_task(renewal.run(), name=f"rota lock {name}")
     try:
         yield grant
+        if renewal.is_lost:  # the block ignored its cancellation, and must not take itself for a success
+            raise _lost(name)
     except asyncio.CancelledError:
-        if not renewal.is_lost:
+        if not renewal.is_lost or block.cancelling() > wishes + 1:  # somebody else wants it to end, too
             raise
-        block.uncancel()
-        raise LeaseLost(f"the lock {name!r} was lost while its block ran") from None
+        raise _lost(name) from None
     finally:
+        if renewal.is_lost:
+            block.uncancel()
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
         if not renewal.is_lost:
             with suppress(*STORE_ERRORS):  # it ends by itself
                 await call(backend.lock, name, holder, None)
+
+
+def _lost(name: str) -> LeaseLost:
+    return LeaseLost(f"the lock {name!r} was lost while its block ran")
+
+
+async def _let_go(backend: Backend, name: str, holder: str) -> None:
+    """Who was cancelled while asking may have got it all the same: it would be nobody's, for as long as it lasts."""
+    with suppress(TimeoutError, *STORE_ERRORS):
+        async with asyncio.timeout(_PARTING):
+            await backend.lock(name, holder, None)
 
 
 async def _acquire(

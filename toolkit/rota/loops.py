@@ -14,12 +14,13 @@ from tenacity import wait_random_exponential
 
 from rota.calls import STORE_ERRORS
 from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
-from rota.errors import OutcomeUnknown
+from rota.errors import OutcomeUnknown, without_text
 from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
 
 _AT_ONCE = 2
+_PARTING = 5.0  # seconds: as long as a store may take to let go of a call
 _LATE = 1.0  # seconds: shorter than this everybody is late now and then
 _REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
 
@@ -58,6 +59,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._activity = watch(clock, lambda: f"loop {name}")
         self._is_finishing = False
+        self._is_stopped = False
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,9 +71,10 @@ class Loop:
     async def stop(self) -> None:
         if self._virtual is not None:
             self._virtual.leave(self)
+        self._is_stopped = True
         if self._runner is not None:
             self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+            await asyncio.wait({self._runner}, timeout=_PARTING)  # unless what it called will not be cancelled
             self._runner = None
         self._activity.end()
 
@@ -131,6 +134,8 @@ class Loop:
                 self._activity.progressed()
             elif is_last:
                 return
+            if self._is_stopped:  # and what it called swallowed the cancellation
+                return
             await self._rest(turn.rest)
 
     async def _take_turn(self) -> Turn:
@@ -144,7 +149,7 @@ class Loop:
             return self._failed(error, "the store does not answer")
         except Exception as error:
             if self.failures == 0:
-                log.exception("%s failed", self.name)
+                log.error("%s failed", self.name, exc_info=without_text(error))
             return self._failed(error, "failed")
         if self.failures:
             log.info("%s goes on after %d failures", self.name, self.failures)

@@ -185,6 +185,8 @@ class Node:
         moved, looks = await self.exchange(claims=claims, others=self._not_mine)
         self._is_cut_off = False
         self._looks = self._looks or looks
+        if self.is_leaving and not self._is_stopped:  # what a claim brought that was under way: nobody will begin it
+            await self.hand_back_unstarted()
         return moved
 
     async def rescue(self) -> None:
@@ -295,7 +297,10 @@ class Node:
         self._wake_one()
 
     async def extend_lease(self, held: Held, delta: timedelta) -> None:
-        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already."""
+        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already, or nobody's: of a
+        body that was given up nothing is stored any more, and a node that has left must not seem alive."""
+        if held.has_ended or held.is_detached or self._is_stopped:
+            raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
         sent = self.clock.monotonic()
         renewal: Renewal = await Calls(self.backend.patience)(self.backend.renew, self.info(), [held.lease_ref(delta)])
         if renewal.lost:
@@ -310,11 +315,12 @@ class Node:
         refs = [held.lease_ref(self.lease) for held in several]
         try:
             await self.backend.hand_back(refs)
-        except STORE_ERRORS:
+        except Exception:  # of whatever kind: those that still run are to be drained all the same
             try:
                 await self.backend.hand_back(refs)
-            except STORE_ERRORS:
-                log.warning("%d runs could not be handed back; they wait for their leases to end", len(refs))
+            except Exception as error:
+                kind = type(error).__name__
+                log.warning("%d runs could not be handed back (%s); they wait for their leases to end", len(refs), kind)
         for held in several:
             self.held.pop(held, None)
 
@@ -323,9 +329,21 @@ class Node:
         unstarted = list(self._ready)
         self._ready.clear()
         for held in unstarted:
-            self._free(held)
+            held.has_ended = True  # nobody is to cancel it, or to give it up
         if unstarted:
             await self.hand_back(unstarted)
+        for held in unstarted:
+            self._free(held)  # now: who leaves waits until nothing is left here
+
+    async def hand_back_unanswered(self) -> None:
+        """Claimed perhaps, but the answer was lost: the claim is not repeated any more, so the store is asked."""
+        if not self.exchange.is_unanswered:
+            return
+        try:
+            renewal = await self.backend.renew(self.info(), [held.lease_ref(self.lease) for held in self.held])
+            await self.backend.hand_back(self.exchange.unknown(renewal.strays))
+        except STORE_ERRORS:
+            log.warning("the last claim was never answered; if it brought runs, they wait for their leases to end")
 
     async def stop(self) -> None:
         """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""

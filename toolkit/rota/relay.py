@@ -120,19 +120,23 @@ class Relay(Generic[News]):
             self.loop.poke()
 
     async def _turn(self) -> Turn:
-        news = await self._audience.news(self._done, self._aside, self._waiting() if self._held_up else ())
+        waiting = self._waiting() if self._held_up else frozenset[JobKey]()
+        news = await self._audience.news(self._done, self._aside, waiting)
         self._done, self._aside = [], []
         self._is_anothers = news is None
-        if not news:
+        if news is None:
+            return Turn(False, None)
+        if not news:  # another node has told what was held up: it must not be asked for without rest
+            self._held_up = {key: held for key, held in self._held_up.items() if key in waiting}
             return Turn(False, self._rest())
         before = len(self._held_up)
         await self._tell(news)
         moved = bool(self._done or self._aside) or len(self._held_up) != before
         return Turn(moved, timedelta(0) if moved else self._rest())
 
-    def _waiting(self) -> set[JobKey]:
+    def _waiting(self) -> frozenset[JobKey]:
         now = self._clock.monotonic()
-        return {key for key, held in self._held_up.items() if held.again_at > now}
+        return frozenset(key for key, held in self._held_up.items() if held.again_at > now)
 
     def _rest(self) -> timedelta | None:
         if not self._held_up:
@@ -168,8 +172,10 @@ class Relay(Generic[News]):
         """What went wrong. Who hangs has failed; real seconds mean nothing where time is moved by hand."""
         is_virtual = isinstance(self._clock, VirtualClock)
         try:
-            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(news) * _EACH_WITHIN):
+            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(news) * _EACH_WITHIN) as time:
                 await self._audience.hear(*news)
+            if time.expired():  # and who was told swallowed the cancellation: it may have heard nothing
+                return TimeoutError()
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled_from_outside(error):
                 raise

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
+from rota.access.redaction import plain
 from rota.admin import Admin
 from rota.backend.port import Backend
 from rota.backend.types import (
@@ -30,7 +31,7 @@ from rota.backend.types import (
 from rota.calls import STORE_ERRORS, Calls
 from rota.capability import Capability, Precision, named
 from rota.checkup import check_up
-from rota.clock import at_work
+from rota.clock import VirtualClock, at_work
 from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.errors import (
     JobNotFound,
@@ -64,6 +65,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NOTHING = Capability(0)
+_ONE_LOOK = 1.0  # seconds that a store may take, also for those who do not want to wait
 _LAST_WORDS = 3.0  # seconds: what has happened until a node leaves is told, unless who is told hangs
 
 
@@ -183,10 +185,10 @@ class Scheduler:
             return
         try:
             await self._leave(parts)
-        finally:  # also when leaving itself is cancelled: nothing may go on behind a closed scheduler
+        finally:  # also when leaving itself is cancelled, even twice: nothing may go on behind a closed scheduler
             # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.
             with at_work(self._backend.clock, "a node that says good-bye"):
-                await self._close(parts)
+                await asyncio.shield(self._close(parts))
 
     async def _leave(self, parts: Parts) -> None:
         if parts.works:
@@ -263,6 +265,8 @@ class Scheduler:
         """Store a job; the same one again changes nothing (REG-1 to REG-3, KEY-1)."""
         parts = self._open()
         self._check(definition)
+        if type(definition) is not JobDefinition:
+            definition = plain(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
             await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
@@ -452,7 +456,7 @@ class Scheduler:
     ) -> JobRun:
         pause, was_there = 0.001, False
         while not ending.done():
-            async with glance:
+            async with asyncio.timeout(self._patience(until)), glance:
                 run = await self.get_run(run_id, scope_id=scope_id)
             if run is None:
                 break
@@ -466,6 +470,13 @@ class Scheduler:
         if ending.done():  # retention may have forgotten it since
             return ending.result()
         raise RunNotFound(run_id, scope_id, was_there)
+
+    def _patience(self, until: float | None) -> float | None:
+        """Of who waits: a store that does not answer keeps nobody much longer than they asked for."""
+        clock = self._backend.clock
+        if until is None or isinstance(clock, VirtualClock):
+            return None
+        return max(until - clock.monotonic(), _ONE_LOOK)
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from datetime import timedelta
 from enum import Enum
@@ -10,11 +11,11 @@ from uuid import UUID
 
 from rota.access.audit import Audit, Verdict
 from rota.access.context import AccessContext
-from rota.access.redaction import RedactedDefinition, owned, redacted, redacted_status
+from rota.access.redaction import RedactedDefinition, plain, redacted, redacted_status
 from rota.api import JobScheduler
 from rota.clock import Clock, SystemClock
 from rota.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
-from rota.errors import AccessDenied, JobNotFound, ScheduleError
+from rota.errors import AccessDenied, JobNotFound
 from rota.events.store import EventStore
 from rota.health import HealthReport
 from rota.run import JobRun, JobStatus
@@ -51,11 +52,7 @@ class JobApi:
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
         """Store the job in the scope and name of the context, whatever the definition says."""
         await self._permit_write("schedule", definition.job_id)
-        if isinstance(definition, RedactedDefinition) and definition.payload_size:
-            raise ScheduleError(
-                "payload", "was left out when the definition was read; get it with reveal_payload() first"
-            )
-        own = owned(definition, self._scope, self._context.subject)
+        own = plain(definition, scope_id=self._scope, created_by=self._context.subject)
         return await self._do("schedule", own.job_id, self._scheduler.schedule(own))
 
     async def unschedule(self, job_id: str) -> bool:
@@ -172,7 +169,7 @@ class JobApi:
     async def _do(self, action: str, target: str, call: Awaitable[T]) -> T:
         try:
             result = await call
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # who is cut off may have done it all the same
             await self._audit.record_afterwards(Verdict.FAILED, action, target, type(error).__name__)
             raise
         await self._audit.record_afterwards(Verdict.ALLOWED, action, target, _detail(result))

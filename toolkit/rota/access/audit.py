@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from enum import Enum
 
 from rota.access.context import AccessContext
 from rota.clock import Clock
-from rota.errors import ScheduleError
+from rota.errors import ScheduleError, without_text
 from rota.event import Event
+from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore
 from rota.names import check_name
 
@@ -43,11 +45,14 @@ class Audit:
             await self._events.write(self._event(verdict, action, target, detail))
 
     async def record_afterwards(self, verdict: Verdict, action: str, target: str, detail: str | None = None) -> None:
-        """The same, where it is too late to refuse: a failing event store is logged, the action stands."""
+        """The same, where it is too late to refuse: a failing event store is logged, the action stands. Who acts may be
+        cancelled meanwhile, the trail is written."""
         try:
-            await self.record(verdict, action, target, detail)
-        except Exception:
-            log.exception("the audit of %r on %r could not be written", action, target)
+            await asyncio.shield(self.record(verdict, action, target, detail))
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled_from_outside(error):
+                raise
+            log.error("the audit of %r on %r could not be written", action, target, exc_info=without_text(error))
 
     def _event(self, verdict: Verdict, action: str, target: str, detail: str | None) -> Event:
         who = self._context

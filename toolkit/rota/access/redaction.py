@@ -7,6 +7,7 @@ from typing import Any
 from attrs import evolve, fields, frozen
 
 from rota.definition import JobDefinition
+from rota.errors import ScheduleError
 from rota.run import JobStatus
 
 
@@ -26,9 +27,13 @@ def redacted(definition: JobDefinition) -> RedactedDefinition:
     return RedactedDefinition(**_values(definition, payload=b""), payload_size=len(definition.payload))
 
 
-def owned(definition: JobDefinition, scope_id: str, created_by: str) -> JobDefinition:
-    """The definition as it is stored for somebody: a plain one, so that the same one again is UNCHANGED (REG-2)."""
-    return JobDefinition(**_values(definition, scope_id=scope_id, created_by=created_by))
+def plain(definition: JobDefinition, **changes: Any) -> JobDefinition:
+    """The definition as it is stored: of no other class, so that the same one again is UNCHANGED (REG-2), and never one
+    that would replace a payload by nothing."""
+    if isinstance(definition, RedactedDefinition) and definition.payload_size:
+        reason = "was left out when the definition was read; get it with reveal_payload() first"
+        raise ScheduleError("payload", reason)
+    return JobDefinition(**_values(definition, **changes))
 
 
 def redacted_status(status: JobStatus) -> JobStatus:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from attrs import frozen
 
+from rota.errors import without_text
 from rota.event import Event
 from rota.events.store import EventStore, name_of, positions_of, stamped
 
@@ -82,7 +83,7 @@ async def _tell(callback: Listener, event: Event) -> None:
     except (Exception, asyncio.CancelledError) as error:
         if is_cancelled_from_outside(error):
             raise
-        log.exception("a listener failed on %s %s", event.event_type, event.event_id)
+        log.error("a listener failed on %s %s", event.event_type, event.event_id, exc_info=without_text(error))
 
 
 def is_cancelled_from_outside(error: BaseException) -> bool:

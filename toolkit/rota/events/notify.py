@@ -10,7 +10,7 @@ from uuid import UUID
 
 from attrs import define
 
-from rota.errors import LaneFull
+from rota.errors import LaneFull, without_text
 from rota.event import Event
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore, name_of, positions_of, stamped
@@ -102,8 +102,10 @@ class JobNotifyEventStore:
         for event in events:
             try:
                 await self._tell(event, error)
-            except Exception:
-                log.exception("on_error failed on %s %s", event.event_type, event.event_id)
+            except (Exception, asyncio.CancelledError) as trouble:
+                if is_cancelled_from_outside(trouble):
+                    raise
+                log.error("on_error failed on %s %s", event.event_type, event.event_id, exc_info=without_text(trouble))
 
     async def _tell(self, event: Event, error: Exception) -> None:
         if self._on_error is None:
