@@ -44,3 +44,13 @@ async def test_what_was_ready_before_a_step_back_is_claimed_after_the_next_renew
     assert [each.key.job_id for each in claimed.claims] == ["job"], "a delay is an instant: it has not come"
     _step(backend, _HOUR + timedelta(minutes=1))
     assert [each.run_id for each in (await claim(backend)).claims] == [delayed.run_id]
+
+
+async def test_a_lock_that_was_given_back_is_free_after_a_step_back(backend: PostgresBackend) -> None:
+    first = await backend.lock("lock", "one", _HOUR)
+    assert first is not None
+    await backend.lock("lock", "one", None)
+    _step(backend, -_HOUR)
+    second = await backend.lock("lock", "other", _HOUR)
+    assert second is not None
+    assert second.token > first.token
