@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from rota.backend import Enqueue, JobKey, Refusal
-from rota.errors import StoreUnavailable
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
 from rota_backends.postgres.triggers import Triggers
@@ -45,3 +45,21 @@ async def test_a_store_that_is_away_is_not_asked_once_for_each() -> None:
     first, *others = await _together(StoreUnavailable("away"))
     assert isinstance(first, list)
     assert all(isinstance(each, StoreUnavailable) for each in others)
+
+
+async def test_whoever_waits_when_the_backend_closes_is_told_so() -> None:
+    """Under way it may have happened, before that it has not; neither is a cancellation, nor silence."""
+
+    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+        await asyncio.sleep(0 if batch[0].key.job_id == "first" else 60)
+        return [each.run_id for each in batch]
+
+    triggers = Triggers(store)
+    first, under_way = (asyncio.create_task(triggers.put(_trigger(name))) for name in ("first", "under way"))
+    await first
+    waits = asyncio.create_task(triggers.put(_trigger("waits")))
+    await asyncio.sleep(0)
+    await triggers.stop()
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(under_way, waits, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [OutcomeUnknown, StoreUnavailable]
