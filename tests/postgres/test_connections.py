@@ -218,6 +218,22 @@ async def test_a_call_cut_off_by_the_end_leaves_nothing_behind(backend: Postgres
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_closing_that_is_cancelled_half_way_leaves_nothing_behind() -> None:
+    backend = PostgresBackend(fresh_store(), schema=SCHEMA)
+    for steps in range(1, 16):
+        await backend.open()
+        backend.subscribe(lambda: None)
+        await asyncio.gather(*(backend._connections.value("SELECT pg_sleep(0.01)") for _ in range(4)))
+        await claim(backend)
+        closing = asyncio.create_task(backend.close())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        await _eventually(lambda: _count(_OTHERS), 0)
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("rota")]
+
+
 async def test_a_call_that_connects_while_all_is_closed_does_not_go_on(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,7 +299,11 @@ class Connections:
         for connection in self._busy:
             connection.terminate()
         idle, self._idle = self._idle, []
-        await asyncio.gather(*self._leaving, *(_leave(connection) for connection in idle))
+        try:
+            await asyncio.gather(*self._leaving, *(_leave(connection) for connection in idle))
+        finally:  # cut short, some have not begun to leave
+            for connection in idle:
+                connection.terminate()
         await asyncio.sleep(0)  # a terminated connection lets go of its socket in the next round of the event loop
 
 

@@ -84,14 +84,20 @@ class Store(Backend):
             self._opened -= 1
             if self._opened:
                 return
-            if self._listener is not None:
-                await self._listener.stop()
-                self._listener = None
-            await self._rehearsal.stop()
-            await self._announcer.stop()
-            await self._triggers.stop()
-            self._own.forget()
-            await self._connections.close()
+            try:
+                await self._stop()
+            finally:  # also when closing is cancelled: nobody else would do it
+                self._own.forget()
+                await self._connections.close()
+
+    async def _stop(self) -> None:
+        """What goes on by itself."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.stop()
+        await self._rehearsal.stop()
+        await self._announcer.stop()
+        await self._triggers.stop()
 
     async def now(self) -> datetime:
         if self._own_clock is not None:

@@ -80,12 +80,12 @@ class Triggers:
     async def stop(self) -> None:
         """Nobody is left waiting."""
         rest, self._rest = self._rest, None
-        if rest is not None:
-            rest.cancel()
-            await asyncio.gather(rest, return_exceptions=True)
         _refuse(self._waiting, StoreUnavailable("the backend was closed"))
         self._waiting.clear()
         self._is_busy = False
+        if rest is not None:
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
 
 
 def _refuse(group: Group, error: Exception) -> None:
