@@ -71,6 +71,7 @@ class Connections:
         self._known: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self._leaving: set[asyncio.Task[None]] = set()
         self.size = size
+        self.opened = 0  # so far: who has a new one may have reached another server
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -271,6 +272,7 @@ class Connections:
                 server_settings=settings,
                 statement_cache_size=0 if self._pooler else 100,
             )
+            self.opened += 1
             if self._pooler:
                 await self._learn_types(connection)
             return connection
