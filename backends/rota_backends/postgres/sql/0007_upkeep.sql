@@ -33,7 +33,9 @@ BEGIN
     PERFORM _prune_definitions(v_at, p_limit);
     PERFORM _prune_bands();
     PERFORM _prune_nodes(v_at);
-    DELETE FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id);
+    DELETE FROM hand WHERE ctid = ANY (ARRAY(  -- who claims just now, and was not heard of yet, is not waited for
+        SELECT ctid FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id)
+        FOR UPDATE SKIP LOCKED));
     RETURN p_limit - v_left;
 END $$;
 
