@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
+from attrs import evolve
+
 from rota.backend import Enqueue, JobKey, Refusal
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota.ids import new_run_id
+from rota.names import MAX_PAYLOAD
 from rota.run import Cause
 from rota_backends.postgres.triggers import Triggers
 
@@ -63,3 +66,19 @@ async def test_whoever_waits_when_the_backend_closes_is_told_so() -> None:
     async with asyncio.timeout(5):
         answers = await asyncio.gather(under_way, waits, return_exceptions=True)
     assert [type(answer) for answer in answers] == [OutcomeUnknown, StoreUnavailable]
+
+
+async def test_large_payloads_do_not_go_together_by_the_hundred() -> None:
+    """500 of the largest are 128 MB: in one statement they ran out of time, and each repeat of them again."""
+    sizes: list[int] = []
+
+    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+        sizes.append(sum(len(each.payload or b"") for each in batch))
+        await asyncio.sleep(0)
+        return [each.run_id for each in batch]
+
+    triggers = Triggers(store)
+    payload = bytes(MAX_PAYLOAD)
+    await asyncio.gather(*(triggers.put([evolve(_trigger("job")[0], payload=payload)]) for _ in range(100)))
+    assert sum(sizes) == 100 * MAX_PAYLOAD
+    assert max(sizes) <= 8 * 1024 * 1024

@@ -12,6 +12,7 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 Answers = list[UUID | Refusal]
 Group = Sequence[tuple[Sequence[Enqueue], "asyncio.Future[Answers]"]]
 _MOST = 500
+_SHARE = 16 * 1024  # bytes of payload: with more a trigger counts for several, or a group would take longer than it may
 
 
 class Triggers:
@@ -71,10 +72,10 @@ class Triggers:
 
     def _next_group(self) -> Group:
         group: list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]] = []
-        count = 0
-        while self._waiting and (not group or count + len(self._waiting[0][0]) <= _MOST):
+        size = 0
+        while self._waiting and (not group or size + _size(self._waiting[0][0]) <= _MOST):
             group.append(self._waiting.pop(0))
-            count += len(group[-1][0])
+            size += _size(group[-1][0])
         return group
 
     async def stop(self) -> None:
@@ -86,6 +87,10 @@ class Triggers:
         if rest is not None:
             rest.cancel()
             await asyncio.gather(rest, return_exceptions=True)
+
+
+def _size(batch: Sequence[Enqueue]) -> int:
+    return sum(1 + len(each.payload or b"") // _SHARE for each in batch)
 
 
 def _refuse(group: Group, error: Exception) -> None:
