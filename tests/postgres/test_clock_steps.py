@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from rota import VirtualClock
-from rota.backend import Enqueue, JobKey, NodeInfo
+from rota.backend import Enqueue, JobKey, LeaseRef, NodeInfo
 from rota.run import Cause
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import claim, register, trigger
@@ -54,3 +54,18 @@ async def test_a_lock_that_was_given_back_is_free_after_a_step_back(backend: Pos
     second = await backend.lock("lock", "other", _HOUR)
     assert second is not None
     assert second.token > first.token
+
+
+async def test_a_delayed_run_that_is_handed_back_after_a_step_back_is_claimable_at_once(
+    backend: PostgresBackend,
+) -> None:
+    await register(backend, "job")
+    key, run_id = JobKey("default", "job"), uuid4()
+    await backend.enqueue([Enqueue(key, run_id, Cause.MANUAL, 10, delay=timedelta(minutes=1))])
+    await trigger(backend, "job")
+    _step(backend, timedelta(minutes=2))
+    (first,) = (await claim(backend)).claims
+    _step(backend, -_HOUR)
+    await backend.hand_back([LeaseRef(key, run_id, first.token, _HOUR)])
+    (again,) = (await claim(backend)).claims
+    assert (first.run_id, again.run_id, again.attempt) == (run_id, run_id, 1), "nor is it overtaken"

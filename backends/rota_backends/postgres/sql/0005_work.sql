@@ -617,6 +617,8 @@ BEGIN
         IF l.removed OR l.stop IS NOT NULL THEN
             PERFORM _cancel(l.id, ARRAY[l.run_id], coalesce(l.stop, 'unscheduled'), l.stop_by, v_at);
         END IF;
+        -- Its time has come once; whoever sets the clock back does not make it wait for it again.
+        UPDATE run SET start_at = NULL WHERE run_id = l.run_id AND start_at IS NOT NULL;
         PERFORM _refresh(l.id, v_at);
     END LOOP;
     DELETE FROM node WHERE node_id = p_leaving;
