@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
 from attrs import frozen
 
+from rota.backend import ClaimRequest
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import claim, register, sql, trigger, work
 from tests.servers import SCHEMA, postgres_url
@@ -133,3 +135,15 @@ async def _read_by_an_exchange(*held: tuple[UUID, int]) -> dict[str, _Read]:
         )  # fmt: skip
     await connection.close()
     return {row["relname"]: _Read(row["seq_scan"], row["rows"]) for row in rows}
+
+
+async def test_a_node_may_claim_more_often_than_an_integer_counts(backend: PostgresBackend) -> None:
+    """After some weeks at a thousand a second; a lease under such a number must not stop everybody when it ends."""
+    await register(backend, "job")
+    await trigger(backend, "job")
+    often = ClaimRequest("busy", frozenset({"ok"}), 1, timedelta(microseconds=1), None, 2**31 + 7)
+    first = await backend.claim(often)
+    again = await backend.claim(often)
+    assert [each.run_id for each in again.claims] == [each.run_id for each in first.claims]
+    others = await claim(backend, "other")
+    assert [each.run_id for each in others.expired] == [each.run_id for each in first.claims]

@@ -12,7 +12,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from rota.backend import Enqueue, JobKey
+from rota.backend import Enqueue, JobKey, JobQuery
 from rota.definition import IdempotencyKey
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.ids import new_run_id
@@ -218,6 +218,22 @@ async def test_a_call_cut_off_by_the_end_leaves_nothing_behind(backend: Postgres
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_closing_that_is_cancelled_half_way_leaves_nothing_behind() -> None:
+    backend = PostgresBackend(fresh_store(), schema=SCHEMA)
+    for steps in range(1, 16):
+        await backend.open()
+        backend.subscribe(lambda: None)
+        await asyncio.gather(*(backend._connections.value("SELECT pg_sleep(0.01)") for _ in range(4)))
+        await claim(backend)
+        closing = asyncio.create_task(backend.close())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        await _eventually(lambda: _count(_OTHERS), 0)
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("rota")]
+
+
 async def test_a_call_that_connects_while_all_is_closed_does_not_go_on(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +288,25 @@ async def test_ended_connections_are_replaced(backend: PostgresBackend) -> None:
             break
         else:
             pytest.fail("the backend did not come back")
+
+
+async def test_a_definition_is_not_taken_for_one_that_the_store_has_lost(backend: PostgresBackend) -> None:
+    """As after a restore, or a failover to a standby that was behind: the number is another job's now."""
+    await register(backend, "lost", payload=b"lost")
+    assert [job.definition.job_id for job in await backend.jobs(JobQuery("default"))] == ["lost"]
+    number = (await sql("SELECT id FROM definition"))[0][0]
+    for table in ("definition", "job", "lane"):
+        await sql(f"DELETE FROM {table}")
+    await sql(f"ALTER TABLE definition ALTER id RESTART WITH {number}")
+    await sql(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
+    await _eventually(lambda: _count(_OTHERS), 0)
+    other = PostgresBackend(postgres_url(), schema=SCHEMA)
+    await other.open()
+    await register(other, "job", payload=b"job")
+    await trigger(other, "job")
+    await other.close()
+    assert [job.definition.job_id for job in await backend.jobs(JobQuery("default"))] == ["job"]
+    assert [(each.key.job_id, each.payload) for each in (await claim(backend)).claims] == [("job", b"job")]
 
 
 async def test_wake_ups_come_from_other_processes_and_again_after_the_connection_was_lost(

@@ -121,3 +121,18 @@ async def test_no_error_of_an_ended_run_stays_in_its_lane(backend: PostgresBacke
         await backend.settle([dead_lettered(second, "node", AttemptOutcome.FAILED, "card 4111", "exhausted")])
     (lane,) = await sql("SELECT error, earlier, stop FROM lane")
     assert dict(lane) == {"error": None, "earlier": None, "stop": None}
+
+
+async def test_no_run_has_to_make_the_band_that_its_lane_comes_into(backend: PostgresBackend) -> None:
+    """Two batches that made the same two bands in another order waited for each other, a second and in vain."""
+    await _define(backend, "job", "old")
+    await _trigger(backend, "job", times=2)
+    first = await backend.claim(_request("a", {"old"}, 1))
+    await _define(backend, "job", "new", "there")
+    await _trigger(backend, "job")
+    made = await sql("SELECT handler FROM band WHERE queue = 'there' ORDER BY handler")
+    assert [row[0] for row in made] == ["new", "old"], "of those that wait and of those to come"
+    second = await _exchange(backend, first.claims, _request("a", {"old", "new"}, 1))
+    third = await _exchange(backend, second, _request("a", {"old", "new"}, 1))
+    assert [each.definition.handler_name for each in (*second, *third)] == ["old", "new"]
+    assert len(await sql("SELECT FROM band")) == 3

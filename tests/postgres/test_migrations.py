@@ -223,3 +223,10 @@ def test_a_store_without_a_schema_says_so() -> None:
     code, output = _rota("status", "memory:")
     assert code == 1
     assert "no schema" in output
+
+
+async def test_to_ask_for_the_schema_does_not_end_a_backend_at_work(backend: PostgresBackend) -> None:
+    newest = migrations.newest()
+    assert await backend.schema_version() == (newest, newest)
+    assert await backend.migrate() == []
+    assert (await backend.census()).jobs == 0

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
+from attrs import evolve
+
 from rota.backend import Enqueue, JobKey, Refusal
-from rota.errors import StoreUnavailable
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota.ids import new_run_id
+from rota.names import MAX_PAYLOAD
 from rota.run import Cause
 from rota_backends.postgres.triggers import Triggers
 
@@ -45,3 +48,37 @@ async def test_a_store_that_is_away_is_not_asked_once_for_each() -> None:
     first, *others = await _together(StoreUnavailable("away"))
     assert isinstance(first, list)
     assert all(isinstance(each, StoreUnavailable) for each in others)
+
+
+async def test_whoever_waits_when_the_backend_closes_is_told_so() -> None:
+    """Under way it may have happened, before that it has not; neither is a cancellation, nor silence."""
+
+    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+        await asyncio.sleep(0 if batch[0].key.job_id == "first" else 60)
+        return [each.run_id for each in batch]
+
+    triggers = Triggers(store)
+    first, under_way = (asyncio.create_task(triggers.put(_trigger(name))) for name in ("first", "under way"))
+    await first
+    waits = asyncio.create_task(triggers.put(_trigger("waits")))
+    await asyncio.sleep(0)
+    await triggers.stop()
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(under_way, waits, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [OutcomeUnknown, StoreUnavailable]
+
+
+async def test_large_payloads_do_not_go_together_by_the_hundred() -> None:
+    """500 of the largest are 128 MB: in one statement they ran out of time, and each repeat of them again."""
+    sizes: list[int] = []
+
+    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+        sizes.append(sum(len(each.payload or b"") for each in batch))
+        await asyncio.sleep(0)
+        return [each.run_id for each in batch]
+
+    triggers = Triggers(store)
+    payload = bytes(MAX_PAYLOAD)
+    await asyncio.gather(*(triggers.put([evolve(_trigger("job")[0], payload=payload)]) for _ in range(100)))
+    assert sum(sizes) == 100 * MAX_PAYLOAD
+    assert max(sizes) <= 8 * 1024 * 1024

@@ -202,3 +202,14 @@ async def test_a_node_that_leaves_does_not_make_others_wait_to_relay(backend: Po
     assert await backend.relay("other") is None
     await backend.hand_back([], leaving="leaver")
     assert await backend.relay("other") == []
+
+
+async def test_retention_does_not_wait_for_a_claim_under_way(backend: PostgresBackend, session: Connection) -> None:
+    """It has locked the lanes that it cleans: all of them would wait with it."""
+    async with session.transaction():
+        await session.execute("INSERT INTO hand VALUES ('new', 0, 1), ('new', 1, 1)")
+    async with session.transaction():
+        await session.execute("UPDATE hand SET number = 2 WHERE hand = 0")
+        async with asyncio.timeout(2):
+            await backend.prune(Prune(100, timedelta(days=30)))
+    assert [tuple(row) for row in await sql("SELECT hand, number FROM hand")] == [(0, 2)]

@@ -73,6 +73,7 @@ class Connections:
         self._known: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self._leaving: set[asyncio.Task[None]] = set()
         self.size = size
+        self.opened = 0  # so far: who has a new one may have reached another server
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -276,6 +277,7 @@ class Connections:
                 server_settings=settings,
                 statement_cache_size=0 if self._pooler else 100,
             )
+            self.opened += 1
             if self._pooler:
                 await self._learn_types(connection)
             return connection
@@ -306,7 +308,11 @@ class Connections:
         for connection in self._busy:
             connection.terminate()
         idle, self._idle = self._idle, []
-        await asyncio.gather(*self._leaving, *(_leave(connection) for connection in idle))
+        try:
+            await asyncio.gather(*self._leaving, *(_leave(connection) for connection in idle))
+        finally:  # cut short, some have not begun to leave
+            for connection in idle:
+                connection.terminate()
         await asyncio.sleep(0)  # a terminated connection lets go of its socket in the next round of the event loop
 
 

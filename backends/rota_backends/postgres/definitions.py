@@ -47,12 +47,24 @@ def as_json(values: Any) -> str:
 
 
 class Definitions:
-    """Definitions by their number, the last used ones in memory."""
+    """Definitions by their number, the last used ones in memory.
+
+    A store that was restored, or a standby that lost the last transactions, gives numbers again. Its clients have
+    connected anew: what they remember is from before that, and forgotten.
+    """
 
     def __init__(self, connections: Connections, statements: Statements) -> None:
         self._connections = connections
         self._statements = statements
-        self._known: OrderedDict[int, JobDefinition] = OrderedDict()
+        self._memory: OrderedDict[int, JobDefinition] = OrderedDict()
+        self._opened = 0  # connections, when it was begun
+
+    @property
+    def _known(self) -> OrderedDict[int, JobDefinition]:
+        if self._opened != self._connections.opened:
+            self._opened = self._connections.opened
+            self._memory.clear()
+        return self._memory
 
     async def __call__(self, numbers: Iterable[int]) -> Mapping[int, JobDefinition]:
         """These ones. (Not to be looked up later: another call may put them out of memory.)"""

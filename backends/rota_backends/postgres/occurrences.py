@@ -32,6 +32,7 @@ from rota_backends.postgres.within import arrive_within
 _MANY = 400  # triggers that are worth a second statement
 _REFUSALS = {each.value: each for each in Refusal}
 _RESULTS = {each.value: each for each in FireResult}
+_PAGE = 500  # jobs that wait for one event: their lanes are locked together, and a statement has its time
 
 
 class Occurrences(Store):
@@ -127,15 +128,19 @@ class Occurrences(Store):
         return {(row[0], row[1]) for row in found}
 
     async def _notify(self, event: Event, limits: EventLimits) -> list[UUID | Refusal]:
-        kind = (event.scope_id, event.source_module, event.event_type, event.subject)
+        kind = (event.scope_id, *_kind(event), event.subject)
         keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
-        if not keys:
-            return []
+        answers: Answers = []
+        for page in (keys[start : start + _PAGE] for start in range(0, len(keys), _PAGE)):
+            answers += await self._notify_some(event, limits, page)
+        return answers
+
+    async def _notify_some(self, event: Event, limits: EventLimits, keys: Sequence[JobKey]) -> Answers:
         occurrences = [event_occurrence(key, event) for key in keys]
         found = await self._fetch(
-            self._sql.notify, self._now(), self._announcer.tag(), *kind, event.event_id, event_text(event),
-            event.occurred_at, event.depth, limits.memory, limits.lane_limit, limits.max_depth, NO_RUN,
-            [key.scope_id for key in keys], [key.job_id for key in keys],
+            self._sql.notify, self._now(), self._announcer.tag(), event.scope_id, *_kind(event), event.subject,
+            event.event_id, event_text(event), event.occurred_at, event.depth, limits.memory, limits.lane_limit,
+            limits.max_depth, NO_RUN, [key.scope_id for key in keys], [key.job_id for key in keys],
             occurrences, [event_run_id(key, occurrence) for key, occurrence in zip(keys, occurrences, strict=True)],
         )  # fmt: skip
         if any(row["woke"] for row in found):

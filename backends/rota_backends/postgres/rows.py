@@ -34,6 +34,7 @@ _OUTCOMES = {each: each.value for each in AttemptOutcome}
 _FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
 _FACT_NUMBER = 1 << 20  # a fact's number is that of its row, how many facts the row has, and its place there
 NO_SETTLEMENTS: tuple[list[Any], ...] = ([],) * 11
+_MOST_CLAIMS = 2**31 - 1  # then they are numbered anew: only the last number of a hand is ever compared
 _NO_CLAIM: tuple[Any, ...] = (None, 0, 0, [], 0, None, None, None)
 
 
@@ -95,8 +96,9 @@ def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
     if request is None:
         return _NO_CLAIM
     queues = request.queues
+    number = request.number and 1 + (request.number - 1) % _MOST_CLAIMS
     return (
-        request.node_id, request.hand, request.number, list(request.handlers), request.limit, request.lease,
+        request.node_id, request.hand, number, list(request.handlers), request.limit, request.lease,
         None if queues is None else list(queues), None if queues is None else list(queues.values()),
     )  # fmt: skip
 

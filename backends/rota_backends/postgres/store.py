@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -66,10 +67,14 @@ class Store(Backend):
 
     # --- life and time ---
 
-    async def open(self) -> None:
+    def _alone(self) -> asyncio.Lock:
+        """Who holds it opens or closes, nobody else."""
         if not self._opened and not self._opening.locked():
             self._opening = asyncio.Lock()  # of this event loop: the last one may have been another
-        async with self._opening:
+        return self._opening
+
+    async def open(self) -> None:
+        async with self._alone():
             if not self._opened:
                 self._connections.open()
                 try:
@@ -80,18 +85,24 @@ class Store(Backend):
             self._opened += 1
 
     async def close(self) -> None:
-        async with self._opening:
+        async with self._alone():
             self._opened -= 1
             if self._opened:
                 return
-            if self._listener is not None:
-                await self._listener.stop()
-                self._listener = None
-            await self._rehearsal.stop()
-            await self._announcer.stop()
-            await self._triggers.stop()
-            self._own.forget()
-            await self._connections.close()
+            try:
+                await self._stop()
+            finally:  # also when closing is cancelled: nobody else would do it
+                self._own.forget()
+                await self._connections.close()
+
+    async def _stop(self) -> None:
+        """What goes on by itself."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.stop()
+        await self._rehearsal.stop()
+        await self._announcer.stop()
+        await self._triggers.stop()
 
     async def now(self) -> datetime:
         if self._own_clock is not None:
@@ -140,22 +151,29 @@ class Store(Backend):
 
     # --- its schema, for `rota db` ---
 
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Connections]:
+        """For a moment; of a backend that is open everything stays as it is."""
+        async with self._alone():
+            if self._opened:
+                yield self._connections
+                return
+            self._connections.open()
+            try:
+                yield self._connections
+            finally:
+                await self._connections.close()
+
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the migrations that were applied."""
-        self._connections.open()
-        try:
-            done = await migrations.bring_up_to_date(self._connections, self._schema)
-        finally:
-            await self._connections.close()
+        async with self._connected() as connections:
+            done = await migrations.bring_up_to_date(connections, self._schema)
         return [f"{each.version:04} {each.name}" for each in done]
 
     async def schema_version(self) -> tuple[int, int]:
         """The version in the database (0: none), and the one this code works with."""
-        self._connections.open()
-        try:
-            return await migrations.applied(self._connections, self._schema), migrations.newest()
-        finally:
-            await self._connections.close()
+        async with self._connected() as connections:
+            return await migrations.applied(connections, self._schema), migrations.newest()
 
     def migration_script(self) -> str:
         """All migrations as one SQL script, for whoever applies them by hand."""

@@ -10,7 +10,9 @@ from rota.backend import Enqueue, Refusal
 from rota.errors import OutcomeUnknown, StoreUnavailable
 
 Answers = list[UUID | Refusal]
+Group = Sequence[tuple[Sequence[Enqueue], "asyncio.Future[Answers]"]]
 _MOST = 500
+_SHARE = 16 * 1024  # bytes of payload: with more a trigger counts for several, or a group would take longer than it may
 
 
 class Triggers:
@@ -41,55 +43,63 @@ class Triggers:
 
     async def _store_waiting(self) -> None:
         while group := self._next_group():
-            together = [each for batch, _ in group for each in batch]
             try:
-                answers = await self._store(together)
-            except (StoreUnavailable, OutcomeUnknown) as error:
-                for _, future in group:
-                    _refuse(future, error)
-            except Exception:
-                await self._store_apart(group)
-            else:
-                _hand_out(group, answers)
+                await self._store_together(group)
+            finally:  # whoever has no answer by now would wait for ever
+                _refuse(group, OutcomeUnknown("the backend was closed meanwhile"))
         self._is_busy = False
         self._rest = None
 
-    async def _store_apart(self, group: Sequence[tuple[Sequence[Enqueue], asyncio.Future[Answers]]]) -> None:
+    async def _store_together(self, group: Group) -> None:
+        try:
+            answers = await self._store([each for batch, _ in group for each in batch])
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            _refuse(group, error)
+        except Exception:
+            await self._store_apart(group)
+        else:
+            _hand_out(group, answers)
+
+    async def _store_apart(self, group: Group) -> None:
         """Something in the group cannot be stored: each caller gets the answer to its own, no word of others'."""
         for batch, future in group:
             try:
                 answers = await self._store(batch)
             except Exception as error:
-                _refuse(future, error)
+                _refuse([(batch, future)], error)
             else:
                 _hand_out([(batch, future)], answers)
 
-    def _next_group(self) -> list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]]:
+    def _next_group(self) -> Group:
         group: list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]] = []
-        count = 0
-        while self._waiting and (not group or count + len(self._waiting[0][0]) <= _MOST):
+        size = 0
+        while self._waiting and (not group or size + _size(self._waiting[0][0]) <= _MOST):
             group.append(self._waiting.pop(0))
-            count += len(group[-1][0])
+            size += _size(group[-1][0])
         return group
 
     async def stop(self) -> None:
-        """Whoever still waits is let go with a cancellation."""
+        """Nobody is left waiting."""
         rest, self._rest = self._rest, None
+        _refuse(self._waiting, StoreUnavailable("the backend was closed"))
+        self._waiting.clear()
+        self._is_busy = False
         if rest is not None:
             rest.cancel()
             await asyncio.gather(rest, return_exceptions=True)
-        for _, future in self._waiting:
-            future.cancel()
-        self._waiting.clear()
-        self._is_busy = False
 
 
-def _refuse(future: asyncio.Future[Answers], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _size(batch: Sequence[Enqueue]) -> int:
+    return sum(1 + len(each.payload or b"") // _SHARE for each in batch)
 
 
-def _hand_out(group: Sequence[tuple[Sequence[Enqueue], asyncio.Future[Answers]]], answers: Answers) -> None:
+def _refuse(group: Group, error: Exception) -> None:
+    for _, future in group:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _hand_out(group: Group, answers: Answers) -> None:
     start = 0
     for batch, future in group:
         if not future.done():

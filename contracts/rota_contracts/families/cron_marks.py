@@ -202,6 +202,18 @@ class CronClockClauses:
             assert await dues(node, "new") == [scene.at("10:00"), scene.at("10:01")]
             assert await dues(node) == [scene.at("12:00")]
 
+    @clause("CRON-9", "a step back does not hold up what waits for a free slot", uses=("virtual", "step", "sleep"))
+    async def test_a_step_back_does_not_hold_up_what_is_queued(self, scene: Scene) -> None:
+        await scene.start_at("12:00:30")
+        async with scene.open(concurrency=1) as node:
+            for definition in (manual("busy", "slow"), manual("waits")):
+                await node.schedule(definition)
+                await node.trigger_once(definition.job_id)
+                await scene.settle()
+            await scene.step(hours=-2)
+            await scene.advance(minutes=1)
+            assert (scene.journal.count("busy"), scene.journal.count("waits")) == (1, 1)
+
     @clause(
         "CRON-9",
         "after a step back the events of a dead node are told by another",

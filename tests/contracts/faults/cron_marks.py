@@ -227,7 +227,7 @@ FAULTS = [
     Fault(
         "a step back stops everything",
         "CRON-9",
-        of("CRON-9", "a_step_back_does_not_stop_other_work"),
+        of("CRON-9", "a_step_back_does_not_stop_other_work", "a_step_back_does_not_hold_up_what_is_queued"),
         on(WaitsForTheClock),
     ),
     Fault(

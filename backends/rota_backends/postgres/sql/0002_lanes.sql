@@ -28,6 +28,18 @@ BEGIN
     RETURN v_band;
 END $$;
 
+-- The bands that runs of this lane may bring it into: under its definition, and while some wait also under those before.
+-- They are made here, for one lane at a time and in one order, so that whoever works on many lanes finds them: two that
+-- made several each would wait for each other.
+CREATE FUNCTION _make_bands(p_lane bigint, p_queue text, p_priority integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_is_busy boolean := EXISTS (SELECT FROM lane WHERE id = p_lane AND unfinished > 0);
+BEGIN
+    PERFORM _band(p_queue, p_priority, d.id) FROM (
+        SELECT min(id) AS id FROM definition WHERE lane = p_lane AND (v_is_busy OR retired_at IS NULL)
+        GROUP BY handler ORDER BY handler OFFSET 0) d;
+END $$;
+
 -- Put the lane where it belongs now; whether it may be claimed.
 CREATE FUNCTION _refresh(p_lane bigint, p_at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE

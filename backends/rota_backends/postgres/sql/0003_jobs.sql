@@ -54,6 +54,7 @@ BEGIN
         decided = coalesce(p_decided, decided), next_due = p_next_due,
         source_module = p_module, event_type = p_type, subject = p_subject WHERE lane = v_lane;
     PERFORM _remember(v_lane, p_decisions);
+    PERFORM _make_bands(v_lane, p_queue, p_priority);
     IF v_is_new THEN
         INSERT INTO lane (id, band, definition, queue, priority)
         VALUES (v_lane, _band(p_queue, p_priority, v_definition), v_definition, p_queue, p_priority);

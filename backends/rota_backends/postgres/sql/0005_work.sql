@@ -546,6 +546,19 @@ RETURNS SETOF boolean LANGUAGE sql STABLE AS $$
     FROM unnest(p_scopes, p_jobs, p_tokens, p_nodes) WITH ORDINALITY i(scope, job, token, node, n) ORDER BY i.n
 $$;
 
+-- Lanes that wait for an instant which has been, because the clock was set back since this node renewed last: what was
+-- ready then is ready still (CRON-9). Of very many the next node finds others.
+CREATE FUNCTION _held_up(p_node text, p_at timestamptz) RETURNS bigint[] LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_until timestamptz := (SELECT seen_at + lease FROM node WHERE node_id = p_node AND seen_at > p_at);
+BEGIN
+    RETURN ARRAY(
+        SELECT l.id FROM band CROSS JOIN LATERAL (
+            SELECT id FROM lane WHERE place = band.id AND ready_at > p_at AND ready_at <= v_until AND run_id IS NULL
+            OFFSET 0) l
+        WHERE v_until IS NOT NULL LIMIT 10000);
+END $$;
+
 -- what: 0 the store's time, 1 lost (number), 2 asked to stop (number, reason), 3 held but not listed.
 CREATE FUNCTION renew(
     p_now timestamptz, p_node text, p_handlers text[], p_slots integer, p_running integer, p_host text, p_pid integer,
@@ -555,9 +568,12 @@ CREATE FUNCTION renew(
 #variable_conflict use_column
 DECLARE
     v_at timestamptz;
+    v_held_up bigint[] := _held_up(p_node, coalesce(p_now, clock_timestamp()));
 BEGIN
-    PERFORM FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM run WHERE run_id = ANY (p_runs))) ORDER BY id FOR UPDATE;
+    PERFORM FROM lane WHERE id = ANY (v_held_up || ARRAY(SELECT lane FROM run WHERE run_id = ANY (p_runs)))
+    ORDER BY id FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
+    PERFORM _refresh(id, v_at) FROM unnest(v_held_up) id;
     INSERT INTO node AS n (node_id, handlers, slots, running, host, pid, lease, started_at, seen_at, steady_since)
     VALUES (p_node, p_handlers, p_slots, p_running, p_host, p_pid, p_lease, p_started, v_at, v_at)
     ON CONFLICT (node_id) DO UPDATE SET handlers = excluded.handlers, slots = excluded.slots,
@@ -606,6 +622,8 @@ BEGIN
         IF l.removed OR l.stop IS NOT NULL THEN
             PERFORM _cancel(l.id, ARRAY[l.run_id], coalesce(l.stop, 'unscheduled'), l.stop_by, v_at);
         END IF;
+        -- Its time has come once; whoever sets the clock back does not make it wait for it again.
+        UPDATE run SET start_at = NULL WHERE run_id = l.run_id AND start_at IS NOT NULL;
         PERFORM _refresh(l.id, v_at);
     END LOOP;
     DELETE FROM node WHERE node_id = p_leaving;

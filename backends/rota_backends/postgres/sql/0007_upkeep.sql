@@ -33,7 +33,9 @@ BEGIN
     PERFORM _prune_definitions(v_at, p_limit);
     PERFORM _prune_bands();
     PERFORM _prune_nodes(v_at);
-    DELETE FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id);
+    DELETE FROM hand WHERE ctid = ANY (ARRAY(  -- who claims just now, and was not heard of yet, is not waited for
+        SELECT ctid FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id)
+        FOR UPDATE SKIP LOCKED));
     RETURN p_limit - v_left;
 END $$;
 
@@ -286,7 +288,7 @@ BEGIN
     INSERT INTO named_lock VALUES (p_name, 0, NULL, '-infinity') ON CONFLICT DO NOTHING;
     SELECT * INTO k FROM named_lock WHERE name = p_name FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
-    IF k.until > v_at AND k.holder IS DISTINCT FROM p_node THEN
+    IF k.until > v_at AND k.holder <> p_node THEN  -- who gave it back holds it no more, whatever the clock says now
         RETURN;
     END IF;
     RETURN QUERY UPDATE named_lock SET
