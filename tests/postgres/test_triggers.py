@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rota import IdempotencyKey
+from rota import IdempotencyKey, OutcomeUnknown, StoreUnavailable
 from rota.backend import REPLAY_MEMORY, Enqueue, FactKind, JobKey, PauseChange, Refusal, Settlement
 from rota.ids import new_run_id
 from rota.run import AttemptOutcome, Cause, RunState
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import claim, register, sql, success, trigger
-from tests.servers import postgres_url
+from tests.servers import SCHEMA, postgres_url
 
 _LIMIT = 4
 _NAMES = ("idle", "queued", "running", "paused", "changed", "removed", "unknown")
@@ -150,3 +150,44 @@ async def test_what_triggers_of_a_batch_have_of_their_own_is_not_told_once_for_a
     rows = await sql("SELECT run_id, scope_id, payload, start_at IS NULL FROM run JOIN job USING (lane) ORDER BY seq")
     expected = {each.run_id: (scope, payload) for each, (scope, _, payload) in zip(batch[:4], own, strict=False)}
     assert {row["run_id"]: (row["scope_id"], row["payload"]) for row in rows} == expected
+
+
+async def _hasty() -> PostgresBackend:
+    made = PostgresBackend(postgres_url(), schema=SCHEMA, timeout=timedelta(seconds=0.4))
+    await made.open()
+    return made
+
+
+async def test_a_big_batch_of_which_a_half_is_stored_is_not_told_as_nothing(backend: PostgresBackend) -> None:
+    by_half = {hash(JobKey("default", name)) % 2: name for name in map(str, range(100))}
+    await register(backend, *by_half.values())
+    hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
+    batch = [Enqueue(JobKey("default", by_half[n % 2]), new_run_id(), Cause.MANUAL, 10_000) for n in range(400)]
+    async with outside.transaction():
+        await outside.execute(
+            f'SELECT FROM "{SCHEMA}".lane JOIN "{SCHEMA}".job ON lane = id WHERE job_id = $1 FOR UPDATE', by_half[1]
+        )
+        with pytest.raises(OutcomeUnknown, match="a part may be stored"):
+            await hasty.enqueue(batch)
+    assert [row["job_id"] for row in await sql("SELECT DISTINCT job_id FROM run JOIN job USING (lane)")] == [by_half[0]]
+    assert await hasty.enqueue(batch) == [each.run_id for each in batch]
+    assert [tuple(row) for row in await sql("SELECT unfinished, last_seq FROM lane")] == [(200, 200)] * 2
+    await outside.close()
+    await hasty.close()
+
+
+async def test_keys_of_which_one_is_taken_are_not_told_as_nothing_when_another_waits(backend: PostgresBackend) -> None:
+    await register(backend, "job")
+    hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
+    first, second = (Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100) for _ in range(2))
+    first.idempotency_key, second.idempotency_key = (IdempotencyKey(name, timedelta(hours=1)) for name in "ab")
+    async with outside.transaction():
+        theirs = Enqueue(second.key, new_run_id(), Cause.MANUAL, 100, idempotency_key=second.idempotency_key)
+        await hasty.enqueue([theirs], within=outside)
+        with pytest.raises(OutcomeUnknown, match="a part may be stored"):
+            await hasty.enqueue([first, second])
+        with pytest.raises(StoreUnavailable):
+            await hasty.enqueue([second])
+    assert await hasty.enqueue([first, second]) == [first.run_id, theirs.run_id]
+    await outside.close()
+    await hasty.close()

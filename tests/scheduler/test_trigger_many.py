@@ -60,6 +60,14 @@ async def test_many_triggers_are_stored_page_by_page_in_their_order() -> None:
         assert newest_first == run_ids[:-1_001:-1]
 
 
+async def test_pages_are_no_heavier_than_a_store_can_take_in_its_time() -> None:
+    backend = Pages()
+    async with _client(backend) as client:
+        payload = b"x" * 256 * 1024
+        await client.trigger_many(TriggerOnce("job", payload if n < 40 else b"") for n in range(60))
+        assert backend.sizes == [16, 16, 28]
+
+
 async def test_no_triggers_are_no_call() -> None:
     backend = Pages()
     async with _client(backend) as client:

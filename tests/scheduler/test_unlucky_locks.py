@@ -161,3 +161,29 @@ async def test_a_lock_that_is_answered_too_late_is_asked_for_again_before_the_bl
             together.create_task(block("one"))
             await asyncio.sleep(0.35)  # longer than the lock lasts, and its answer is not there yet
             together.create_task(block("another"))
+
+
+class _HoldsOnReleases(InProcessBackend):
+    patience = timedelta(minutes=1)
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        if ttl is None:
+            await asyncio.Event().wait()
+        return await super().lock(name, node_id, ttl)
+
+
+async def test_a_cancelled_block_is_not_kept_by_a_store_that_does_not_take_the_lock_back() -> None:
+    """A body whose lease cannot be renewed is cancelled, and has to be gone before another begins (RUN-1)."""
+    async with Scheduler(_HoldsOnReleases(), registry()) as scheduler:
+        inside = asyncio.Event()
+
+        async def block() -> None:
+            async with scheduler.lock("door"):
+                inside.set()
+                await asyncio.Event().wait()
+
+        blocked = asyncio.create_task(block())
+        await inside.wait()
+        blocked.cancel()
+        await asyncio.wait({blocked}, timeout=10)
+        assert blocked.cancelled()

@@ -239,10 +239,6 @@ class Exchange:
             self._leave_to_lease(held.claim.key, held.claim.token, type(error).__name__)
             self.on_settled([held])
 
-    def unknown(self, strays: Sequence[LeaseRef]) -> list[LeaseRef]:
-        """Leases of this node that it does not know: the answer to a claim was lost."""
-        return [ref for ref in strays if (ref.key, ref.token) not in self.left_to_leases]
-
     def _leave_to_lease(self, key: JobKey, token: int, kind: str) -> None:
         if (key, token) not in self.left_to_leases:
             log.error("no end of a run of %r can be stored (%s); it is left to its lease", key.job_id, kind)

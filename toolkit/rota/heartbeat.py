@@ -58,7 +58,8 @@ class Heartbeat:
 
     async def renew(self) -> None:
         node, begun, sent = self._node, self._node.exchange.begun, self._clock.monotonic()
-        listed = {(held.claim.key, held.claim.token): held for held in node.held if not held.is_lost}
+        # A body that was told to stop because its lease could not be renewed may still run: nobody begins beside it.
+        listed = {(held.claim.key, held.claim.token): held for held in node.held if not held.is_anothers}
         renewal = await node.backend.renew(node.info(), [held.lease_ref(node.lease) for held in listed.values()])
         self._renewed_at = sent
         for ref in renewal.lost:
@@ -73,13 +74,14 @@ class Heartbeat:
 
     def _lose(self, held: Held) -> None:
         # A settlement under way may have ended the lease rightly: only a body that still runs has lost anything.
+        held.is_anothers = True
         if held in self._node.held and not held.has_ended:
             log.warning("%s lost its lease to another node", held.label())
             self._node.lose(held)
 
     async def _give_back_strays(self, renewal: Renewal) -> None:
         """Twice seen, they are handed back."""
-        strays = self._node.exchange.unknown(renewal.strays)
+        strays = self._node.strays(renewal)
         seen = {(ref.key, ref.token) for ref in strays}
         sure: list[LeaseRef] = [ref for ref in strays if (ref.key, ref.token) in self._strays]
         self._strays = seen

@@ -27,8 +27,8 @@ class Held:
     """From the answer of the store to the settlement; instants are on the monotonic clock."""
 
     __slots__ = (
-        "claim", "deadline", "grace_until", "has_ended", "holder", "is_detached", "is_lost", "is_threaded",
-        "is_timed_out", "saw_stop", "slot", "stop_reason", "valid_until",
+        "claim", "deadline", "grace_until", "has_ended", "holder", "is_anothers", "is_detached", "is_lost",
+        "is_threaded", "is_timed_out", "saw_stop", "slot", "stop_reason", "valid_until",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, holder: Holder, valid_until: float) -> None:
@@ -40,7 +40,8 @@ class Held:
         self.grace_until: float | None = None  # set when the body was asked to end
         self.has_ended = False
         self.is_detached = False  # settled or given up while the body goes on
-        self.is_lost = False
+        self.is_lost = False  # or soon will be: it could not be renewed in time
+        self.is_anothers = False  # the store said so
         self.is_threaded = False
         self.is_timed_out = False
         self.saw_stop = False

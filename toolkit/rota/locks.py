@@ -47,11 +47,13 @@ async def hold_lock(
     wishes = block.cancelling()
     renewal = _Renewal(backend, grant, holder, ttl, block, asked + ttl.total_seconds())
     renewing = asyncio.create_task(renewal.run(), name=f"rota lock {name}")
+    is_cancelled = False
     try:
         yield grant
         if renewal.is_lost:  # the block ignored its cancellation, and must not take itself for a success
             raise _lost(name)
     except asyncio.CancelledError:
+        is_cancelled = True
         if not renewal.is_lost or block.cancelling() > wishes + 1:  # somebody else wants it to end, too
             raise
         raise _lost(name) from None
@@ -60,7 +62,9 @@ async def hold_lock(
             block.uncancel()
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
-        if not renewal.is_lost:
+        if is_cancelled and not renewal.is_lost:  # its lease may be ending: a store that is away must not keep it
+            await _let_go(backend, name, holder)
+        elif not renewal.is_lost:
             with suppress(*STORE_ERRORS):  # it ends by itself
                 await call(backend.lock, name, holder, None)
 
@@ -70,7 +74,7 @@ def _lost(name: str) -> LeaseLost:
 
 
 async def _let_go(backend: Backend, name: str, holder: str) -> None:
-    """Who was cancelled while asking may have got it all the same: it would be nobody's, for as long as it lasts."""
+    """Of who was cancelled: while asking too he may have got it, and it would be nobody's for as long as it lasts."""
     with suppress(TimeoutError, *STORE_ERRORS):
         async with asyncio.timeout(_PARTING):
             await backend.lock(name, holder, None)

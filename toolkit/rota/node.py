@@ -17,7 +17,7 @@ from datetime import timedelta
 from time import monotonic
 
 from rota.backend.port import Backend
-from rota.backend.types import Claim, NodeInfo, Renewal
+from rota.backend.types import Claim, LeaseRef, NodeInfo, Renewal
 from rota.calls import STORE_ERRORS, Calls
 from rota.clock import current_activity
 from rota.errors import LeaseLost
@@ -235,7 +235,7 @@ class Node:
             self.exchange.finish(held, succeeded(claim, self.node_id))
         elif not isinstance(outcome, HandBack):
             self.exchange.finish(held, self.exchange.settlement(held, outcome))
-        elif held.is_lost:
+        elif held.is_anothers:
             self.held.pop(held, None)
         else:
             await self.hand_back([held])
@@ -304,6 +304,7 @@ class Node:
         sent = self.clock.monotonic()
         renewal: Renewal = await Calls(self.backend.patience)(self.backend.renew, self.info(), [held.lease_ref(delta)])
         if renewal.lost:
+            held.is_anothers = True
             self.lose(held)
             raise LeaseLost(f"the lease of {held.label()} belongs to another node")
         held.valid_until = max(held.valid_until, sent + delta.total_seconds())
@@ -341,9 +342,14 @@ class Node:
             return
         try:
             renewal = await self.backend.renew(self.info(), [held.lease_ref(self.lease) for held in self.held])
-            await self.backend.hand_back(self.exchange.unknown(renewal.strays))
+            await self.backend.hand_back(self.strays(renewal))
         except STORE_ERRORS:
             log.warning("the last claim was never answered; if it brought runs, they wait for their leases to end")
+
+    def strays(self, renewal: Renewal) -> list[LeaseRef]:
+        """Leases of this node that nobody here works on: the answer to a claim was lost."""
+        known = self.exchange.left_to_leases | {(held.claim.key, held.claim.token) for held in self.held}
+        return [ref for ref in renewal.strays if (ref.key, ref.token) not in known]
 
     async def stop(self) -> None:
         """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""

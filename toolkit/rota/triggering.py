@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -27,7 +27,8 @@ from rota.names import check_duration, check_name, check_payload
 from rota.run import Cause
 
 _KNOWN_KEYS = 10_000  # at most
-_PAGE = 1_000  # triggers that go to the store in one call
+_PAGE = 1_000  # triggers that go to the store in one call, at most,
+_PAGE_BYTES = 4 * 1024 * 1024  # with so much payload, or a call might take longer than it may
 
 
 class Triggering:
@@ -88,12 +89,11 @@ class Triggering:
         """All of them in the order given, or `TriggersRefused`."""
         several = [self._one_of_many(each) for each in triggers]
         answers: list[UUID | RotaError] = []
-        for start in range(0, len(several), _PAGE):
-            answers += await self._queue_page(several[start : start + _PAGE])
+        for page in _pages(several):
+            answers += await self._queue_page(page)
             if isinstance(answers[-1], STORE_ERRORS):  # the store is away, and what comes later must not come first
-                answers += [StoreUnavailable("not tried: the store did not answer before")] * (
-                    len(several) - len(answers)
-                )
+                untried = StoreUnavailable("not tried: the store did not answer before")
+                answers += [untried] * (len(several) - len(answers))
                 break
         refused = {number: each for number, each in enumerate(answers) if isinstance(each, RotaError)}
         if refused:
@@ -142,3 +142,15 @@ class Triggering:
         if refusal is Refusal.LANE_FULL:
             return LaneFull(job_id, scope_id, self._lane_limit)
         return RunNotFound(new.replay_of, scope_id)
+
+
+def _pages(several: Sequence[Enqueue]) -> Iterator[Sequence[Enqueue]]:
+    start = size = 0
+    for number, each in enumerate(several):
+        weight = len(each.payload or b"")
+        if number - start == _PAGE or (size + weight > _PAGE_BYTES and number > start):
+            yield several[start:number]
+            start, size = number, 0
+        size += weight
+    if several:
+        yield several[start:]

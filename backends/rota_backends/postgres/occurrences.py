@@ -21,6 +21,7 @@ from rota.backend import (
     event_occurrence,
     event_run_id,
 )
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota.event import Event
 from rota_backends.postgres import rows
 from rota_backends.postgres.definitions import event_text
@@ -62,12 +63,32 @@ class Occurrences(Store):
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
         if within is not None:
             return [await self._arrive(each, within) for each in batch]
-        if len(batch) == 1 and batch[0].idempotency_key is None:
-            return await self._triggers.put(batch)
-        # Each key is waited for alone: two statements with several keys could wait for each other.
-        return (
-            [await self._enqueue_one(each) for each in batch] if _has_keys(batch) else await self._triggers.put(batch)
+        if any(each.idempotency_key is not None for each in batch):
+            return await self._one_by_one(batch)
+        return await (self._triggers.put(batch) if len(batch) < _MANY else self._in_halves(batch))
+
+    async def _one_by_one(self, batch: Sequence[Enqueue]) -> Answers:
+        """Each key is waited for alone: two statements with several keys could wait for each other."""
+        answers: Answers = []
+        for each in batch:
+            try:
+                answers.append(await self._enqueue_one(each))
+            except StoreUnavailable as error:
+                raise _of_all(error, is_partly_stored=bool(answers)) from error
+        return answers
+
+    async def _in_halves(self, batch: Sequence[Enqueue]) -> Answers:
+        """Order is per job: the jobs of each half are stored by a statement of their own, beside the other's."""
+        halves = [[n for n, each in enumerate(batch) if hash(each.key) % 2 == half] for half in range(2)]
+        told = await asyncio.gather(
+            *(self._store_triggers([batch[n] for n in half]) for half in halves if half), return_exceptions=True
         )
+        errors = [each for each in told if isinstance(each, BaseException)]
+        for error in errors:
+            raise _of_all(error, is_partly_stored=not all(isinstance(each, StoreUnavailable) for each in told))
+        numbers = [n for half in halves for n in half]
+        answers = dict(zip(numbers, (each for part in told if isinstance(part, list) for each in part), strict=True))
+        return [answers[n] for n in range(len(batch))]
 
     async def _enqueue_one(self, new: Enqueue) -> UUID | Refusal:
         if new.idempotency_key is None:
@@ -90,23 +111,10 @@ class Occurrences(Store):
         return run_id or _REFUSALS[refusal]
 
     async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers:
-        if len(batch) < _MANY:
-            return await self._store_together(batch)
-        # Order is per job: the jobs of each half are stored by a statement of their own, beside the other's.
-        halves = [[n for n, each in enumerate(batch) if hash(each.key) % 2 == half] for half in range(2)]
-        stored = await asyncio.gather(
-            *(self._store_together([batch[n] for n in half]) for half in halves if half), return_exceptions=True
-        )
-        answers: dict[int, UUID | Refusal] = {}
-        for half, answer in zip(filter(None, halves), stored, strict=True):
-            if isinstance(answer, BaseException):
-                raise answer
-            answers.update(zip(half, answer, strict=True))
-        return [answers[n] for n in range(len(batch))]
-
-    async def _store_together(self, batch: Sequence[Enqueue]) -> Answers:
-        if len({each.run_id for each in batch}) < len(batch):  # in one statement none would know of the other
-            return [answer for each in batch for answer in await self._store_together([each])]
+        single = {each.run_id: each for each in batch}
+        if len(single) < len(batch):  # in one statement none would know of the other
+            answered = dict(zip(single, await self._store_triggers([*single.values()]), strict=True))
+            return [answered[each.run_id] for each in batch]
         columns = rows.trigger_columns(batch)
         *others, last = await self._fetch(self._sql.enqueue, self._now(), self._announcer.tag(), *columns)
         if last["woke"]:
@@ -152,5 +160,8 @@ def _kind(event: Event) -> tuple[str, str]:
     return event.source_module, event.event_type
 
 
-def _has_keys(batch: Sequence[Enqueue]) -> bool:
-    return any(each.idempotency_key is not None for each in batch)
+def _of_all(error: BaseException, *, is_partly_stored: bool) -> BaseException:
+    """What befell a part of a batch, told of the whole: only where nothing is stored has nothing happened (OPS-2)."""
+    if isinstance(error, StoreUnavailable) and is_partly_stored:
+        return OutcomeUnknown(f"a part may be stored, another was not: {error}")
+    return error
