@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
-from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, NodeInfo, Registered, Registration
+from rota.backend import (
+    Backend,
+    Claim,
+    ClaimRequest,
+    Enqueue,
+    Firing,
+    JobKey,
+    NodeInfo,
+    PauseChange,
+    Prune,
+    Registered,
+    Registration,
+    RunQuery,
+)
 from rota.backend.cas import CasBackend
 from rota.clock import VirtualClock
-from rota.definition import JobDefinition, Manual
-from rota.run import Cause
+from rota.cron import Cron
+from rota.definition import IdempotencyKey, JobDefinition, Manual
+from rota.lifecycle import dead_lettered, succeeded
+from rota.run import AttemptOutcome, Cause
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.sqlite import SqliteBackend
@@ -21,6 +36,8 @@ from tests.cas.memory import MemoryStore
 from tests.servers import SCHEMA, fresh_store
 
 SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 LEASE = timedelta(seconds=30)
 
 
@@ -43,17 +60,41 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: Virtual
     await made.close()
 
 
-async def register(backend: Backend, job_id: str, handler: str = "work") -> JobKey:
+async def register(backend: Backend, job_id: str, handler: str = "work", next_due: datetime | None = None) -> JobKey:
     key = JobKey("default", job_id)
-    new = Registration(JobDefinition(job_id, handler, Manual()), (await backend.standing(key)).revision, uuid4())
+    definition = JobDefinition(job_id, handler, Manual() if next_due is None else Cron("* * * * *"))
+    new = Registration(definition, (await backend.standing(key)).revision, uuid4(), next_due=next_due)
     assert await backend.register([new]) == [Registered.STORED]
     return key
+
+
+async def pause(backend: Backend, key: JobKey, reason: str | None) -> None:
+    assert await backend.pause(PauseChange(key, reason, (await backend.standing(key)).revision, None))
 
 
 async def trigger(backend: Backend, key: JobKey, delay: timedelta | None = None) -> UUID:
     run_id = uuid4()
     assert await backend.enqueue([Enqueue(key, run_id, Cause.MANUAL, 100, delay=delay)]) == [run_id]
     return run_id
+
+
+async def finish(backend: Backend, key: JobKey) -> UUID:
+    run_id = await trigger(backend, key)
+    (made,) = await claim(backend)
+    assert (await backend.settle([succeeded(made, "one")]))[0] == [True]
+    return run_id
+
+
+async def die(backend: Backend, key: JobKey) -> UUID:
+    run_id = await trigger(backend, key)
+    (made,) = await claim(backend)
+    letter = dead_lettered(made, "one", AttemptOutcome.FAILED, "boom", "permanent")
+    assert (await backend.settle([letter]))[0] == [True]
+    return run_id
+
+
+async def history(backend: Backend, key: JobKey) -> list[UUID]:
+    return [run.run_id for run in await backend.runs(RunQuery(key.scope_id, key.job_id))]
 
 
 async def claim(
@@ -73,3 +114,14 @@ async def test_a_run_for_another_node_keeps_no_slot_of_its_queue(
     waiting = await trigger(backend, await register(backend, "plain"), delay=3 * SECOND)
     clock.step(4 * SECOND)
     assert [each.run_id for each in await claim(backend, queues={"default": 1})] == [waiting]
+
+
+async def test_jobs_are_due_in_order_of_their_instants_also_when_one_comes_late(
+    backend: Backend, clock: VirtualClock
+) -> None:
+    now = clock.now()
+    await register(backend, "later", next_due=now - SECOND)
+    assert [job.key.job_id for job in (await backend.due(10)).jobs] == ["later"]
+    await register(backend, "earlier", next_due=now - 5 * SECOND)
+    assert [job.key.job_id for job in (await backend.due(10)).jobs] == ["earlier", "later"]
+    assert [job.key.job_id for job in (await backend.due(1)).jobs] == ["earlier"]

@@ -43,15 +43,24 @@ class Agenda:
         self._most = max(TIDY_ABOVE, 2 * len(self._heap))
 
     def due(self, now: datetime, limit: int) -> list[Lane]:
-        heap = self._heap
+        heap, come = self._heap, list[Lane]()
         while heap and heap[0][0] <= now:
             at, _, lane = heapq.heappop(heap)
             if lane.next_due == at:
-                self._owed[lane] = None
+                come.append(lane)
+        if come:
+            self._owe(come)
         owed = [lane for lane in islice(self._owed, limit) if lane.next_due is not None and lane.next_due <= now]
         if len(owed) < min(limit, len(self._owed)):
             self._put_back(now)
         return owed
+
+    def _owe(self, come: list[Lane]) -> None:
+        """In order of their instants: one that was registered late may be due before those that wait already."""
+        is_behind = not self._owed or _due(next(reversed(self._owed))) <= _due(come[0])
+        self._owed.update(dict.fromkeys(come))
+        if not is_behind:
+            self._owed = dict.fromkeys(sorted(self._owed, key=_due))
 
     def _put_back(self, now: datetime) -> None:
         """The clock stepped back: what was due is not any more."""
@@ -74,6 +83,11 @@ class Agenda:
                 key[1] for key, lane in lanes.items() if key[0] == scope_id and lane.definition is not None
             )
         return ids if after is None else ids[bisect_right(ids, after) :]
+
+
+def _due(lane: Lane) -> datetime:
+    assert lane.next_due is not None
+    return lane.next_due
 
 
 class Subscriptions:
