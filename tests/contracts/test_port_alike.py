@@ -125,3 +125,32 @@ async def test_jobs_are_due_in_order_of_their_instants_also_when_one_comes_late(
     await register(backend, "earlier", next_due=now - 5 * SECOND)
     assert [job.key.job_id for job in (await backend.due(10)).jobs] == ["earlier", "later"]
     assert [job.key.job_id for job in (await backend.due(1)).jobs] == ["earlier"]
+
+
+async def test_a_delay_that_was_over_before_the_clock_was_set_back_does_not_hold_a_lane_for_ever(
+    backend: Backend, clock: VirtualClock
+) -> None:  # CRON-9
+    key = await register(backend, "job")
+    run_id = await trigger(backend, key, delay=10 * SECOND)
+    await pause(backend, key, "for a while")
+    clock.step(MINUTE)
+    assert await claim(backend) == []
+    clock.step(-HOUR)
+    await pause(backend, key, None)
+    clock.step(HOUR)
+    assert [each.run_id for each in await claim(backend)] == [run_id]
+
+
+async def test_a_delayed_run_that_a_tick_met_starts_also_when_the_clock_was_set_back(
+    backend: Backend, clock: VirtualClock
+) -> None:  # CRON-9
+    due = clock.now()
+    key = await register(backend, "job", next_due=due)
+    run_id = await trigger(backend, key, delay=10 * SECOND)
+    clock.step(MINUTE)
+    revision = (await backend.standing(key)).revision
+    await backend.fire([Firing(key, revision, due, due, due + HOUR, uuid4(), due)])
+    clock.step(-HOUR)
+    await claim(backend, limit=0)
+    clock.step(HOUR)
+    assert [each.run_id for each in await claim(backend)] == [run_id]

@@ -39,7 +39,7 @@ class ReadyLanes:
         run = lane.head if lane.head is not None else lane.first_waiting()
         if lane.leased or lane.paused is not None or run is None:
             lane.bucket = None
-        elif run.start_at is None or run.start_at <= now:
+        elif run is not lane.head or run.start_at is None or run.start_at <= now:  # what stands in line has no timer
             self._offer(lane, run.definition.handler_name)
         else:
             lane.bucket = None
