@@ -154,3 +154,8 @@ async def test_a_delayed_run_that_a_tick_met_starts_also_when_the_clock_was_set_
     await claim(backend, limit=0)
     clock.step(HOUR)
     assert [each.run_id for each in await claim(backend)] == [run_id]
+
+
+async def test_where_there_is_no_notice_nobody_keeps_the_turn(backend: Backend) -> None:  # RETRY-5
+    assert await backend.notices("one") == []
+    assert await backend.notices("two") == []

@@ -111,6 +111,8 @@ class Reading(Store):
         lease: timedelta = timedelta(seconds=10),
         has_notifier: bool = True,
     ) -> list[Notice] | None:
+        if not done and not set_aside and self._notices.first is None:
+            return []  # nobody needs the turn
         is_anothers = self._tells_admins and not has_notifier
         if is_anothers or not self._notices.held_by(node_id, self.clock.now(), lease):
             return None
