@@ -159,3 +159,42 @@ async def test_a_delayed_run_that_a_tick_met_starts_also_when_the_clock_was_set_
 async def test_where_there_is_no_notice_nobody_keeps_the_turn(backend: Backend) -> None:  # RETRY-5
     assert await backend.notices("one") == []
     assert await backend.notices("two") == []
+
+
+async def test_retention_forgets_no_more_at_a_time_than_it_was_asked_to(
+    backend: Backend, clock: VirtualClock
+) -> None:  # HIST-2
+    many, old = await register(backend, "many"), await register(backend, "old")
+    for key in (many, many, many, old, old, old):
+        await finish(backend, key)
+    held = [
+        Enqueue(many, uuid4(), Cause.MANUAL, 100, delay=100 * HOUR, idempotency_key=IdempotencyKey(name, HOUR))
+        for name in "abc"
+    ]
+    await backend.enqueue(held)
+    clock.step(2 * HOUR)
+    await finish(backend, many)
+    forgotten = [await backend.prune(Prune(2, HOUR, limit=2)) for _ in range(6)]
+    assert forgotten == [2, 2, 2, 2, 1, 0]
+
+
+async def test_an_old_letter_is_not_kept_until_the_next_round(backend: Backend, clock: VirtualClock) -> None:  # HIST-2
+    key = await register(backend, "job")
+    await die(backend, key)
+    clock.step(2 * HOUR)
+    while await backend.prune(Prune(10, HOUR, dead_letters=HOUR)):
+        pass  # as long as there is anything to do
+    assert await history(backend, key) == []
+
+
+async def test_a_letter_somebody_dealt_with_is_as_old_as_its_end(
+    backend: Backend, clock: VirtualClock
+) -> None:  # HIST-2
+    key = await register(backend, "job")
+    letter = await die(backend, key)
+    clock.step(50 * MINUTE)
+    done = await finish(backend, key)
+    assert await backend.discard(letter, "default", uuid4())
+    clock.step(15 * MINUTE)
+    assert await backend.prune(Prune(10, HOUR)) == 1
+    assert await history(backend, key) == [done]

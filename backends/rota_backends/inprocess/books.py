@@ -134,6 +134,8 @@ class Keys:
 
     def __init__(self) -> None:
         self._held: dict[Hashable, tuple[object, datetime]] = {}
+        self._ends: list[tuple[datetime, int, Hashable]] = []
+        self._order = count()
 
     def holder(self, key: Hashable, now: datetime) -> object | None:
         held = self._held.get(key)
@@ -141,12 +143,17 @@ class Keys:
 
     def take(self, key: Hashable, holder: object, until: datetime) -> None:
         self._held[key] = (holder, until)
+        heapq.heappush(self._ends, (until, next(self._order), key))
 
-    def forget(self, now: datetime) -> int:
-        over = [key for key, held in self._held.items() if held[1] <= now]
-        for key in over:
-            del self._held[key]
-        return len(over)
+    def forget(self, now: datetime, limit: int) -> int:
+        """Those whose window is over, at most `limit`; one that was taken anew has another end."""
+        forgotten, ends = 0, self._ends
+        while ends and ends[0][0] <= now and forgotten < limit:
+            until, _, key = heapq.heappop(ends)
+            if (held := self._held.get(key)) is not None and held[1] == until:
+                del self._held[key]
+                forgotten += 1
+        return forgotten
 
 
 class Nodes:

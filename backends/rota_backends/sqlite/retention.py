@@ -34,8 +34,9 @@ def prune(session: Session, request: Prune) -> int:
     """At most `limit` entries; dead letters and unfinished runs stay (HIST-2)."""
     if request.dead_letters is not None:
         _unletter_old(session, request.dead_letters, request.limit)
-    forgotten = _forget_many(session, request) + _forget_old(session, request)
-    forgotten += keys.forget(session, max(request.limit - forgotten, 0))
+    forgotten = _forget_many(session, request)
+    forgotten += _forget_old(session, request.age, request.limit - forgotten)
+    forgotten += keys.forget(session, request.limit - forgotten)
     if forgotten < request.limit:
         _forget_definitions(session)
         nodes.forget(session)
@@ -61,13 +62,13 @@ def _forget_many(session: Session, request: Prune) -> int:
     return forgotten
 
 
-def _forget_old(session: Session, request: Prune) -> int:
+def _forget_old(session: Session, age: timedelta, limit: int) -> int:
     """Runs arrive in order of their numbers: what ended long ago stands below one of them, and no index is needed."""
-    before = session.now - span(request.age)
+    before = session.now - span(age)
     rows = session.db.execute(
         """SELECT seq, run_id, lane FROM rota_history WHERE seq < ? AND letter = 0 AND ended_at < ? ORDER BY seq
            LIMIT ?""",
-        (_first_queued_since(session, before), before, request.limit),
+        (_first_queued_since(session, before), before, limit),
     ).fetchall()
     forget(session, [row[:2] for row in rows])
     for _, _, lane_id in rows:
