@@ -57,7 +57,7 @@ def lock(session: Session, name: str, node_id: str, ttl: timedelta | None) -> Lo
     """Take, renew or release; the token changes with the holder (LEASE-8)."""
     row = session.db.execute("SELECT token, until, holder FROM rota_lock WHERE name = ?", (name,)).fetchone()
     token, until, holder = row or (0, 0, "")
-    if until > session.now and holder != node_id:
+    if holder not in ("", node_id) and until > session.now:  # "": it was released, whatever the clock says since
         return None
     token = token if row is not None and holder == node_id else token + 1
     until = session.now if ttl is None else session.now + span(ttl)

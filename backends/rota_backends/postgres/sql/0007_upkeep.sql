@@ -286,7 +286,7 @@ BEGIN
     INSERT INTO named_lock VALUES (p_name, 0, NULL, '-infinity') ON CONFLICT DO NOTHING;
     SELECT * INTO k FROM named_lock WHERE name = p_name FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
-    IF k.until > v_at AND k.holder IS DISTINCT FROM p_node THEN
+    IF k.until > v_at AND k.holder <> p_node THEN  -- null: it was released, whatever the clock says since
         RETURN;
     END IF;
     RETURN QUERY UPDATE named_lock SET

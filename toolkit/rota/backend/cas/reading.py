@@ -242,7 +242,8 @@ class Reading(Jobs, Work):
 
         def change(held: Held | None) -> tuple[LockGrant | None, Held | None]:
             is_mine = held is not None and held.holder == node_id
-            if held is not None and held.until > now and not is_mine:
+            is_released = held is None or not held.holder
+            if held is not None and held.until > now and not (is_mine or is_released):
                 return None, None
             token = 1 if held is None else held.token + (not is_mine)
             until = now if ttl is None else now + ttl
