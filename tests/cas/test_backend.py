@@ -14,8 +14,8 @@ from rota.backend import Enqueue, PauseChange, Prune, RunQuery
 from rota.backend.cas import CasBackend, Put, Versioned
 from rota.clock import VirtualClock
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
-from rota.lifecycle import succeeded
-from rota.run import Cause, Decision, DecisionKind, RunState
+from rota.lifecycle import dead_lettered, succeeded
+from rota.run import AttemptOutcome, Cause, Decision, DecisionKind, RunState
 from tests.cas.calls import claim, register, removal, trigger
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
 
@@ -159,6 +159,32 @@ async def test_a_run_pruned_between_two_reads_is_read_again() -> None:
     assert await quick.prune(Prune(100, timedelta(days=30))) == 1
     go_on.set()
     assert await late == []
+
+
+async def test_a_page_of_notices_is_read_no_further_than_it_goes() -> None:
+    class Scanning(MemoryStore):
+        read = 0
+
+        async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
+            found = await super().scan(prefix, after, limit)
+            self.read += len(found)
+            return found
+
+    backend = backend_on(store := Scanning())
+    key = await register(backend, "job")
+    for _ in range(250):
+        await trigger(backend, key)
+        (made,) = await claim(backend)
+        await backend.settle([dead_lettered(made, "one", AttemptOutcome.FAILED, "boom", "permanent")])
+    store.read = 0
+    first = await backend.notices("one", limit=10)
+    assert first is not None
+    assert len(first) == 10
+    assert store.read <= 101  # a page of the store, and the look whether there is any
+    rest = await backend.notices("one", done=[each.seq for each in first], limit=1000)
+    assert rest is not None
+    assert [each.seq for each in first] < [each.seq for each in rest]
+    assert len(rest) == 240
 
 
 async def test_decisions_are_a_ring_of_a_thousand() -> None:
