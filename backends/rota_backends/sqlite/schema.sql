@@ -28,7 +28,7 @@ CREATE TABLE rota_job (
     next_due INTEGER,
     decided INTEGER,
     fired_since INTEGER NOT NULL DEFAULT 0, -- something fired after the newest decision
-    last_request BLOB,
+    requests BLOB NOT NULL DEFAULT x'',     -- the last ones that changed it, 16 bytes each, the newest first
     UNIQUE (scope_id, job_id)
 );
 CREATE INDEX rota_job_due ON rota_job (next_due) WHERE next_due IS NOT NULL;

@@ -44,6 +44,15 @@ def event_run_id(key: JobKey, occurrence: str) -> UUID:
 # --- jobs ---
 
 
+# How many of the requests that changed a job it knows: a repeat gives the first answer also when others came between.
+REQUESTS_KNOWN = 8
+
+
+def known_requests(before: tuple[UUID, ...], new: UUID) -> tuple[UUID, ...]:
+    """What a job knows after one more, the newest first."""
+    return (new, *before)[:REQUESTS_KNOWN]
+
+
 @frozen
 class StoredJob:
     """A job as the store has it."""
