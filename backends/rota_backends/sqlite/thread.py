@@ -53,7 +53,7 @@ class StoreThread:
         self._seen = 0  # SQLite's counter of commits by other connections
         self._is_real = not isinstance(clock, VirtualClock)
         self._commit_took = 0.0
-        self._was_connected = False
+        self._file: tuple[int, int] | None = None  # which one was opened, if any
         self._trouble: str | None = None  # what was told of a broken connection
         self._ended: asyncio.Future[None] | None = None
         self._wakes: list[Wake] = []
@@ -188,16 +188,21 @@ class StoreThread:
                 self._read(session, [call])
 
     def _connected(self) -> Session:
+        if self._session is not None and connecting.file_at(self._path) != self._file:
+            # SQLite would go on writing to a file that nobody finds any more, and every answer would be lost.
+            log.warning("the SQLite file was moved, removed or replaced: it is opened anew")
+            self._drop_connection()
         if self._session is None:
             self._session = Session(self._connect(), self._clock)
-            self._was_connected = True
+            self._file = connecting.file_at(self._path)
         return self._session
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            return connecting.connect(self._path, self._synchronous, self._patience, may_create=self._may_create)
+            may_create = self._may_create and self._file is None  # an empty store is no answer to a lost one
+            return connecting.connect(self._path, self._synchronous, self._patience, may_create=may_create)
         except ScheduleError as error:
-            if not self._was_connected:
+            if self._file is None:
                 raise
             # It was a good path: this passes, and callers ride it out or are told so (OPS-1, OPS-2).
             raise StoreUnavailable(f"the SQLite file cannot be opened any more: {error.reason}") from error
