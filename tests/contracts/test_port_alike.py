@@ -198,3 +198,26 @@ async def test_a_letter_somebody_dealt_with_is_as_old_as_its_end(
     clock.step(15 * MINUTE)
     assert await backend.prune(Prune(10, HOUR)) == 1
     assert await history(backend, key) == [done]
+
+
+async def test_lanes_are_claimed_in_the_order_in_which_they_became_ready_however_late_somebody_looks(
+    backend: Backend, clock: VirtualClock
+) -> None:
+    last, first, second = [await register(backend, name) for name in ("last", "first", "second")]
+    await trigger(backend, last, delay=20 * SECOND)
+    await trigger(backend, first, delay=10 * SECOND)
+    clock.step(15 * SECOND)
+    await trigger(backend, second)
+    clock.step(MINUTE)
+    claimed = [each.key for _ in range(3) for each in await claim(backend, limit=1)]
+    assert claimed == [first, second, last]
+
+
+async def test_a_lane_whose_next_run_changes_keeps_its_place(backend: Backend, clock: VirtualClock) -> None:
+    first, second = [await register(backend, name) for name in ("first", "second")]
+    await trigger(backend, first, delay=10 * SECOND)
+    await trigger(backend, first)
+    clock.step(SECOND)
+    await trigger(backend, second)
+    clock.step(MINUTE)
+    assert [each.key for each in await claim(backend, limit=1)] == [first]

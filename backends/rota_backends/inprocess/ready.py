@@ -34,7 +34,17 @@ class ReadyLanes:
         self._order = count()
 
     def refresh(self, lane: Lane, now: datetime) -> bool:
-        """Put the lane where it belongs now; True if it is claimable."""
+        """Put the lane where it belongs now, behind those whose time came before; True if it is claimable."""
+        self.catch_up(now)
+        return self._place(lane, now)
+
+    def catch_up(self, now: datetime) -> None:
+        """Lanes whose timer has come."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            self._place(self._drop_timer(), now)
+
+    def _place(self, lane: Lane, now: datetime) -> bool:
         lane.promote(now)
         run = lane.head if lane.head is not None else lane.first_waiting()
         if lane.leased or lane.paused is not None or run is None:
@@ -111,12 +121,6 @@ class ReadyLanes:
                 if left is not None:
                     left[bucket.queue] -= 1
                 yield lane
-
-    def due(self, now: datetime) -> Iterator[Lane]:
-        """Lanes whose timer has come."""
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            yield self._drop_timer()
 
     def next_at(self) -> datetime | None:
         """The earliest timer that still means something."""
