@@ -10,7 +10,7 @@ import pytest
 
 from rota import RetryPolicy, VirtualClock
 from rota.backend import ClaimRequest, JobKey, NodeInfo, Prune, RunQuery
-from rota_backends.sqlite import SqliteBackend, claiming, lane, settling
+from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
 from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
 
 
@@ -59,6 +59,10 @@ async def test_a_claim_reads_indexes_and_no_history(backend: SqliteBackend, stat
     assert "rota_history" not in told
 
 
+async def test_notices_that_were_set_aside_are_not_read_again(backend: SqliteBackend) -> None:
+    assert "rota_notice_untold" in await plan(backend, notices._UNTOLD)
+
+
 async def _statements_of_a_claim(backend: SqliteBackend) -> int:
     steps = 0
 
@@ -88,6 +92,23 @@ async def test_a_claim_costs_the_same_over_lanes_it_cannot_have(backend: SqliteB
     await enqueue(backend, *future, delay=HOUR)
     await enqueue(backend, *others)
     assert await _statements_of_a_claim(backend) <= 3 * alone + 10
+
+
+async def test_many_delays_that_end_at_once_are_not_all_looked_at_in_one_claim(
+    backend: SqliteBackend, clock: VirtualClock
+) -> None:
+    jobs = [job(number, priority=number) for number in range(2500)]
+    await register(backend, *jobs)
+    await enqueue(backend, *jobs, delay=HOUR)
+    clock.step(HOUR)
+    (most_important,) = (await backend.claim(request(limit=1))).claims
+    assert most_important.key.job_id == jobs[-1].job_id
+    ready = "SELECT count(*) FROM rota_lane WHERE ready_at IS NOT NULL"
+    assert await backend._store.read(lambda session: session.one(ready)) < 1000
+    claimed = [most_important]
+    while more := (await backend.claim(request(limit=400))).claims:
+        claimed += more
+    assert [each.key.job_id for each in claimed] == [each.job_id for each in reversed(jobs)]
 
 
 async def test_more_expired_leases_than_a_page_are_all_listed_in_turn(

@@ -64,7 +64,7 @@ CREATE TABLE rota_lane (
     last_failure_at INTEGER
 );
 CREATE INDEX rota_lane_ready ON rota_lane (rank, queue, handler, ready_at) WHERE ready_at IS NOT NULL;
-CREATE INDEX rota_lane_wakes ON rota_lane (wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX rota_lane_wakes ON rota_lane (wake_at, rank) WHERE wake_at IS NOT NULL;
 CREATE INDEX rota_lane_leased ON rota_lane (node, lease_until) WHERE lease_until IS NOT NULL;
 
 -- Unfinished runs only: what a claim reads does not grow with what has ended.
@@ -200,6 +200,7 @@ CREATE TABLE rota_notice (
     at INTEGER NOT NULL,
     problem TEXT                        -- why those that were set aside could not be told
 );
+CREATE INDEX rota_notice_untold ON rota_notice (seq) WHERE problem IS NULL;
 
 CREATE TABLE rota_relay (
     audience TEXT PRIMARY KEY,
