@@ -10,14 +10,18 @@ from uuid import uuid4
 
 import pytest
 
-from rota.backend import Enqueue, PauseChange, Prune, RunQuery
+from rota.backend import ClaimRequest, Enqueue, EventLimits, JobKey, PauseChange, Prune, Registration, RunQuery
 from rota.backend.cas import CasBackend, Put, Versioned
 from rota.clock import VirtualClock
+from rota.definition import IdempotencyKey, JobDefinition, OnEvent
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota.event import Event
 from rota.lifecycle import dead_lettered, succeeded
 from rota.run import AttemptOutcome, Cause, Decision, DecisionKind, RunState
 from tests.cas.calls import claim, register, removal, trigger
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
+
+HOUR = timedelta(hours=1)
 
 
 def backend_on(store: MemoryStore) -> CasBackend:
@@ -185,6 +189,32 @@ async def test_a_page_of_notices_is_read_no_further_than_it_goes() -> None:
     assert rest is not None
     assert [each.seq for each in first] < [each.seq for each in rest]
     assert len(rest) == 240
+
+
+async def test_keys_are_within_their_bounds_whatever_the_names() -> None:
+    longest, slashes = "\U0001f600" * 200, "/" * 200
+    for name in (longest, slashes):
+        backend = backend_on(MemoryStore())
+        trigger_ = OnEvent(name, name, name)
+        for key in (JobKey(name, name), JobKey("_platform", name)):
+            definition = JobDefinition(name, name, trigger_, scope_id=key.scope_id, queue=name)
+            taken = IdempotencyKey(name, timedelta(hours=1))
+            await backend.register([Registration(definition, 0, uuid4(), idempotency_key=taken)])
+            await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 10, idempotency_key=taken, delay=HOUR)])
+        (told,) = await backend.notify([Event(name, name, name, b"", name, name)], EventLimits(HOUR, 10, 16))
+        assert len(told) == 2
+        assert len((await backend.claim(ClaimRequest(name, frozenset({name}), 10, HOUR))).claims) == 2
+        assert await backend.lock(name, name, HOUR)
+
+
+async def test_events_of_two_scopes_are_two_whatever_their_names() -> None:
+    backend = backend_on(MemoryStore())
+    definition = JobDefinition("job", "work", OnEvent("module", "type"), scope_id="_platform")
+    await backend.register([Registration(definition, 0, uuid4())])
+    events = [Event("module", "type", scope, b"", None, event) for scope, event in (("a", "b/c"), ("a/b", "c"))]
+    told = await backend.notify(events, EventLimits(HOUR, 10, 16))
+    assert len({each for (each,) in told}) == 2
+    assert len(await backend.runs(RunQuery("_platform", "job"))) == 2
 
 
 async def test_decisions_are_a_ring_of_a_thousand() -> None:
