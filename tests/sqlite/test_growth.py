@@ -165,6 +165,22 @@ async def test_what_was_replaced_and_forgotten_leaves_nothing_behind(
     assert (await backend.standing(JobKey("default", "job-0000"))).job is not None
 
 
+async def test_locks_that_are_over_leave_nothing_behind(backend: SqliteBackend, clock: VirtualClock) -> None:
+    tokens = []
+    for number in range(10):
+        grant = await backend.lock(f"door {number}", "one", HOUR)
+        assert grant is not None
+        tokens.append(grant.token)
+        if number % 2:
+            await backend.lock(f"door {number}", "one", None)
+    clock.step(26 * HOUR)
+    await backend.prune(Prune(1, HOUR))
+    assert await backend._store.read(lambda session: session.one("SELECT count(*) FROM rota_lock")) == 0
+    again = await backend.lock("door 0", "two", HOUR)
+    assert again is not None
+    assert again.token > max(tokens)
+
+
 async def test_old_runs_are_found_among_new_ones(backend: SqliteBackend, clock: VirtualClock) -> None:
     await register(backend, job(0), job(1))
     for age in (40, 20, 31, 1):  # days ago, in the order of arrival the clock was stepped back and forth

@@ -2,7 +2,7 @@
 -- 16 bytes, enums are the small numbers listed in codes.py, values of the model are JSON as rota.codec writes it.
 
 CREATE TABLE rota_meta (
-    name TEXT PRIMARY KEY,              -- schema, tells_facts, tells_admins; runs: the last number given
+    name TEXT PRIMARY KEY,              -- schema, tells_facts, tells_admins; runs, locks: the last number given
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
