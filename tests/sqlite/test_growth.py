@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from rota import RetryPolicy, VirtualClock
+from rota import JobDefinition, Manual, RetryPolicy, VirtualClock
 from rota.backend import ClaimRequest, JobKey, NodeInfo, Prune, RunQuery
 from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
 from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -63,7 +66,8 @@ async def test_notices_that_were_set_aside_are_not_read_again(backend: SqliteBac
     assert "rota_notice_untold" in await plan(backend, notices._UNTOLD)
 
 
-async def _statements_of_a_claim(backend: SqliteBackend) -> int:
+async def _steps_of(backend: SqliteBackend, call: Awaitable[T]) -> tuple[int, T]:
+    """What SQLite did for it, and its answer."""
     steps = 0
 
     def count() -> int:
@@ -72,10 +76,29 @@ async def _statements_of_a_claim(backend: SqliteBackend) -> int:
         return 0
 
     await backend._store.read(lambda session: session.db.set_progress_handler(count, 50))
-    claimed = await backend.claim(request(limit=1))
-    assert len(claimed.claims) == 1
+    answer = await call
     await backend._store.read(lambda session: session.db.set_progress_handler(None, 0))
+    return steps, answer
+
+
+async def _statements_of_a_claim(backend: SqliteBackend) -> int:
+    steps, claimed = await _steps_of(backend, backend.claim(request(limit=1)))
+    assert len(claimed.claims) == 1
     return steps
+
+
+async def test_the_history_of_a_job_is_not_read_for_each_definition_it_ever_had(backend: SqliteBackend) -> None:
+    steps = []
+    for name, definitions in (("seldom", 10), ("often", 200)):
+        for number in range(definitions):
+            await register(backend, JobDefinition(name, "ok", Manual(), payload=b"%d" % number))
+        await enqueue(backend, *[JobDefinition(name, "ok", Manual())] * 300)
+        while made := (await backend.claim(request())).claims:
+            await backend.settle([succeeded(each) for each in made])
+        needed, forgotten = await _steps_of(backend, backend.prune(Prune(1000, HOUR)))
+        assert forgotten == 0
+        steps.append(needed)
+    assert steps[1] < 5 * steps[0]
 
 
 async def test_a_claim_costs_the_same_over_lanes_it_cannot_have(backend: SqliteBackend) -> None:

@@ -12,6 +12,10 @@ from rota_backends.sqlite.endings import forget, forget_oldest, unletter
 from rota_backends.sqlite.session import Session
 
 _DEFINITIONS = 500  # looked at in one go
+_USED = """SELECT definition FROM rota_run WHERE lane = ?1 AND state = 0
+    UNION SELECT definition FROM rota_run WHERE lane = ?1 AND state = 1
+    UNION SELECT r.definition FROM rota_lane l JOIN rota_run r ON r.seq = l.head WHERE l.id = ?1
+    UNION SELECT definition FROM rota_history WHERE lane = ?1"""
 
 
 def discard(session: Session, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
@@ -99,16 +103,8 @@ def _forget_definitions(session: Session) -> None:
     session.definitions_seen = old[-1][0] if len(old) == _DEFINITIONS else 0
     if old:
         used = {row[0] for row in session.db.execute(f"{outbox.DEFINITIONS} UNION SELECT definition FROM rota_aside")}
-        unused = [(each,) for each, lane_id in old if each not in used and not _is_used(session, each, lane_id)]
-        session.db.executemany("DELETE FROM rota_definition WHERE id = ?", unused)
-
-
-def _is_used(session: Session, number: int, lane_id: int) -> bool:
-    head = session.one("SELECT head FROM rota_lane WHERE id = ?", (lane_id,))
-    uses = (
-        ("SELECT 1 FROM rota_run WHERE lane = ? AND state = 0 AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_run WHERE lane = ? AND state = 1 AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_run WHERE seq = ? AND definition = ?", head),
-        ("SELECT 1 FROM rota_history WHERE lane = ? AND definition = ? LIMIT 1", lane_id),
-    )
-    return any(session.one(query, (where, number)) is not None for query, where in uses)
+        for lane_id in {lane_id for _, lane_id in old}:  # once for each job, however often it was replaced
+            used.update(row[0] for row in session.db.execute(_USED, (lane_id,)))
+        session.db.executemany(
+            "DELETE FROM rota_definition WHERE id = ?", [(each,) for each, _ in old if each not in used]
+        )
