@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -21,6 +22,10 @@ class Bucket:
         self.queue = queue
         self.handler = handler
         self.lanes: deque[Lane] = deque()
+
+
+def _rank(group: tuple[int, list[Bucket]]) -> int:
+    return -group[0]
 
 
 class ReadyLanes:
@@ -95,25 +100,32 @@ class ReadyLanes:
 
     def _open_bucket(self, key: tuple[int, str, str]) -> Bucket:
         bucket = self._buckets[key] = Bucket(*key)
-        by_priority: dict[int, list[Bucket]] = {}
-        for each in self._buckets.values():
-            by_priority.setdefault(each.priority, []).append(each)
-        self._groups = sorted(by_priority.items(), reverse=True)
+        at = bisect_left(self._groups, -bucket.priority, key=_rank)
+        if at == len(self._groups) or self._groups[at][0] != bucket.priority:
+            self._groups.insert(at, (bucket.priority, []))
+        self._groups[at][1].append(bucket)
         return bucket
 
     def take(self, limit: int, free: Mapping[str, int] | None, serves: Callable[[str], bool]) -> Iterator[Lane]:
         """Take ready lanes out, at most `limit`, and within each queue's free slots."""
         left = None if free is None else dict(free)
         for _, group in self._groups:
-            served = [each for each in group if each.lanes and serves(each.handler)]
+            served = [
+                (each.lanes[0].ready_seq, number, each)
+                for number, each in enumerate(group)
+                if each.lanes and serves(each.handler)
+            ]
+            heapq.heapify(served)
             while limit > 0 and served:
-                bucket = served[0] if len(served) == 1 else min(served, key=lambda each: each.lanes[0].ready_seq)
+                _, number, bucket = served[0]
                 if left is not None and left.get(bucket.queue, 0) <= 0:
-                    served.remove(bucket)
+                    heapq.heappop(served)
                     continue
                 lane = bucket.lanes.popleft()
                 if not bucket.lanes:
-                    served.remove(bucket)
+                    heapq.heappop(served)
+                elif len(served) > 1:
+                    heapq.heapreplace(served, (bucket.lanes[0].ready_seq, number, bucket))
                 if lane.bucket is not bucket:
                     continue  # it was paused, removed or moved meanwhile
                 lane.bucket = None
