@@ -55,6 +55,7 @@ class MemoryStore(CasStore):
 
     async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
         await self._go_last()
+        assert limit <= 1001
         order = self.shelf.order
         start = max(bisect_left(order, prefix), bisect_right(order, after))
         found: list[Versioned] = []

@@ -13,6 +13,7 @@ import pytest
 from rota.backend import ClaimRequest, Enqueue, EventLimits, JobKey, PauseChange, Prune, Registration, RunQuery
 from rota.backend.cas import CasBackend, Put, Versioned
 from rota.clock import VirtualClock
+from rota.cron import Cron
 from rota.definition import IdempotencyKey, JobDefinition, OnEvent
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.event import Event
@@ -189,6 +190,19 @@ async def test_a_page_of_notices_is_read_no_further_than_it_goes() -> None:
     assert rest is not None
     assert [each.seq for each in first] < [each.seq for each in rest]
     assert len(rest) == 240
+
+
+async def test_more_due_jobs_than_a_scan_may_give_are_listed_all_the_same() -> None:
+    backend = backend_on(MemoryStore())
+    now = await backend.now()
+    definitions = [JobDefinition(f"job {number:04}", "work", Cron("* * * * *")) for number in range(1200)]
+    new = [Registration(each, 0, uuid4(), next_due=now + n * HOUR / 10**6) for n, each in enumerate(definitions)]
+    await backend.register(new)
+    backend.clock.step(HOUR)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    due = await backend.due(1150)
+    assert [each.key.job_id for each in due.jobs] == [each.job_id for each in definitions[:1150]]
+    assert due.next_at == new[1150].next_due
+    assert (await backend.due(1300)).next_at is None
 
 
 async def test_keys_are_within_their_bounds_whatever_the_names() -> None:
