@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from random import Random
 
 from rota.backend.cas import CasStore, Put, Versioned
 from rota.capability import Capability
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class Shelf:
@@ -52,6 +55,7 @@ class MemoryStore(CasStore):
 
     async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
         await self._go_last()
+        assert limit <= 1001
         order = self.shelf.order
         start = max(bisect_left(order, prefix), bisect_right(order, after))
         found: list[Versioned] = []
@@ -64,6 +68,7 @@ class MemoryStore(CasStore):
     async def commit(self, puts: Sequence[Put]) -> bool:
         await self._go_last()
         assert len({put.key for put in puts}) == len(puts) <= 50
+        assert all(len(put.key.encode()) <= 3300 and not _CONTROL.search(put.key) for put in puts)
         if any(put.expected is not None and put.expected != self._version(put.key) for put in puts):
             return False
         for put in puts:

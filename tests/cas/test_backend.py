@@ -10,14 +10,19 @@ from uuid import uuid4
 
 import pytest
 
-from rota.backend import Enqueue, PauseChange, Prune, RunQuery
+from rota.backend import ClaimRequest, Enqueue, EventLimits, JobKey, PauseChange, Prune, Registration, RunQuery
 from rota.backend.cas import CasBackend, Put, Versioned
 from rota.clock import VirtualClock
+from rota.cron import Cron
+from rota.definition import IdempotencyKey, JobDefinition, OnEvent
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
-from rota.lifecycle import succeeded
-from rota.run import Cause, Decision, DecisionKind, RunState
+from rota.event import Event
+from rota.lifecycle import dead_lettered, succeeded
+from rota.run import AttemptOutcome, Cause, Decision, DecisionKind, RunState
 from tests.cas.calls import claim, register, removal, trigger
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
+
+HOUR = timedelta(hours=1)
 
 
 def backend_on(store: MemoryStore) -> CasBackend:
@@ -159,6 +164,71 @@ async def test_a_run_pruned_between_two_reads_is_read_again() -> None:
     assert await quick.prune(Prune(100, timedelta(days=30))) == 1
     go_on.set()
     assert await late == []
+
+
+async def test_a_page_of_notices_is_read_no_further_than_it_goes() -> None:
+    class Scanning(MemoryStore):
+        read = 0
+
+        async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
+            found = await super().scan(prefix, after, limit)
+            self.read += len(found)
+            return found
+
+    backend = backend_on(store := Scanning())
+    key = await register(backend, "job")
+    for _ in range(250):
+        await trigger(backend, key)
+        (made,) = await claim(backend)
+        await backend.settle([dead_lettered(made, "one", AttemptOutcome.FAILED, "boom", "permanent")])
+    store.read = 0
+    first = await backend.notices("one", limit=10)
+    assert first is not None
+    assert len(first) == 10
+    assert store.read <= 101  # a page of the store, and the look whether there is any
+    rest = await backend.notices("one", done=[each.seq for each in first], limit=1000)
+    assert rest is not None
+    assert [each.seq for each in first] < [each.seq for each in rest]
+    assert len(rest) == 240
+
+
+async def test_more_due_jobs_than_a_scan_may_give_are_listed_all_the_same() -> None:
+    backend = backend_on(MemoryStore())
+    now = await backend.now()
+    definitions = [JobDefinition(f"job {number:04}", "work", Cron("* * * * *")) for number in range(1200)]
+    new = [Registration(each, 0, uuid4(), next_due=now + n * HOUR / 10**6) for n, each in enumerate(definitions)]
+    await backend.register(new)
+    backend.clock.step(HOUR)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    due = await backend.due(1150)
+    assert [each.key.job_id for each in due.jobs] == [each.job_id for each in definitions[:1150]]
+    assert due.next_at == new[1150].next_due
+    assert (await backend.due(1300)).next_at is None
+
+
+async def test_keys_are_within_their_bounds_whatever_the_names() -> None:
+    longest, slashes = "\U0001f600" * 200, "/" * 200
+    for name in (longest, slashes):
+        backend = backend_on(MemoryStore())
+        trigger_ = OnEvent(name, name, name)
+        for key in (JobKey(name, name), JobKey("_platform", name)):
+            definition = JobDefinition(name, name, trigger_, scope_id=key.scope_id, queue=name)
+            taken = IdempotencyKey(name, timedelta(hours=1))
+            await backend.register([Registration(definition, 0, uuid4(), idempotency_key=taken)])
+            await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 10, idempotency_key=taken, delay=HOUR)])
+        (told,) = await backend.notify([Event(name, name, name, b"", name, name)], EventLimits(HOUR, 10, 16))
+        assert len(told) == 2
+        assert len((await backend.claim(ClaimRequest(name, frozenset({name}), 10, HOUR))).claims) == 2
+        assert await backend.lock(name, name, HOUR)
+
+
+async def test_events_of_two_scopes_are_two_whatever_their_names() -> None:
+    backend = backend_on(MemoryStore())
+    definition = JobDefinition("job", "work", OnEvent("module", "type"), scope_id="_platform")
+    await backend.register([Registration(definition, 0, uuid4())])
+    events = [Event("module", "type", scope, b"", None, event) for scope, event in (("a", "b/c"), ("a/b", "c"))]
+    told = await backend.notify(events, EventLimits(HOUR, 10, 16))
+    assert len({each for (each,) in told}) == 2
+    assert len(await backend.runs(RunQuery("_platform", "job"))) == 2
 
 
 async def test_decisions_are_a_ring_of_a_thousand() -> None:

@@ -1,11 +1,17 @@
-"""What is replaced, cancelled or released leaves nothing behind in memory."""
+"""What is replaced, cancelled or released leaves nothing behind in memory; and many kinds of jobs cost no more each."""
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import timedelta
 
-from rota import Cron, HandlerRegistry, JobDefinition, Scheduler
+import pytest
+
+from rota import Cron, HandlerRegistry, JobDefinition, Manual, Scheduler
+from rota.backend import ClaimRequest
 from rota_backends.inprocess import InProcessBackend
+from rota_backends.inprocess import ready as module
+from rota_backends.inprocess.records import Lane
 from tests.scheduler.real import manual
 
 MANY = 5_000
@@ -43,3 +49,33 @@ async def test_locks_that_were_released_are_forgotten_and_their_tokens_still_gro
                 tokens.append(grant.token)
         assert tokens == sorted(set(tokens))
         assert not backend._locks
+
+
+async def test_a_claim_looks_at_each_queue_a_few_times_however_many_runs_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    class Counting(module.Bucket):
+        __slots__ = ("_lanes",)
+
+        @property
+        def lanes(self) -> deque[Lane]:
+            nonlocal looks
+            looks += 1
+            return self._lanes
+
+        @lanes.setter
+        def lanes(self, lanes: deque[Lane]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+            self._lanes = lanes
+
+    monkeypatch.setattr(module, "Bucket", Counting)
+    backend, queues, taken = InProcessBackend(), 500, 200
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as scheduler:
+        for number in range(queues):
+            await scheduler.schedule(JobDefinition(f"job {number}", "work", Manual(), queue=f"queue {number}"))
+            await scheduler.trigger_once(f"job {number}")
+        looks = 0
+        claimed = await backend.claim(ClaimRequest("node", frozenset({"work"}), taken, timedelta(minutes=1)))
+        assert len(claimed.claims) == taken
+        assert looks < 5 * queues

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from rota import RetryPolicy, VirtualClock
+from rota import JobDefinition, Manual, RetryPolicy, VirtualClock
 from rota.backend import ClaimRequest, JobKey, NodeInfo, Prune, RunQuery
-from rota_backends.sqlite import SqliteBackend, claiming, lane, settling
+from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
 from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -59,7 +62,12 @@ async def test_a_claim_reads_indexes_and_no_history(backend: SqliteBackend, stat
     assert "rota_history" not in told
 
 
-async def _statements_of_a_claim(backend: SqliteBackend) -> int:
+async def test_notices_that_were_set_aside_are_not_read_again(backend: SqliteBackend) -> None:
+    assert "rota_notice_untold" in await plan(backend, notices._UNTOLD)
+
+
+async def _steps_of(backend: SqliteBackend, call: Awaitable[T]) -> tuple[int, T]:
+    """What SQLite did for it, and its answer."""
     steps = 0
 
     def count() -> int:
@@ -68,10 +76,29 @@ async def _statements_of_a_claim(backend: SqliteBackend) -> int:
         return 0
 
     await backend._store.read(lambda session: session.db.set_progress_handler(count, 50))
-    claimed = await backend.claim(request(limit=1))
-    assert len(claimed.claims) == 1
+    answer = await call
     await backend._store.read(lambda session: session.db.set_progress_handler(None, 0))
+    return steps, answer
+
+
+async def _statements_of_a_claim(backend: SqliteBackend) -> int:
+    steps, claimed = await _steps_of(backend, backend.claim(request(limit=1)))
+    assert len(claimed.claims) == 1
     return steps
+
+
+async def test_the_history_of_a_job_is_not_read_for_each_definition_it_ever_had(backend: SqliteBackend) -> None:
+    steps = []
+    for name, definitions in (("seldom", 10), ("often", 200)):
+        for number in range(definitions):
+            await register(backend, JobDefinition(name, "ok", Manual(), payload=b"%d" % number))
+        await enqueue(backend, *[JobDefinition(name, "ok", Manual())] * 300)
+        while made := (await backend.claim(request())).claims:
+            await backend.settle([succeeded(each) for each in made])
+        needed, forgotten = await _steps_of(backend, backend.prune(Prune(1000, HOUR)))
+        assert forgotten == 0
+        steps.append(needed)
+    assert steps[1] < 5 * steps[0]
 
 
 async def test_a_claim_costs_the_same_over_lanes_it_cannot_have(backend: SqliteBackend) -> None:
@@ -88,6 +115,23 @@ async def test_a_claim_costs_the_same_over_lanes_it_cannot_have(backend: SqliteB
     await enqueue(backend, *future, delay=HOUR)
     await enqueue(backend, *others)
     assert await _statements_of_a_claim(backend) <= 3 * alone + 10
+
+
+async def test_many_delays_that_end_at_once_are_not_all_looked_at_in_one_claim(
+    backend: SqliteBackend, clock: VirtualClock
+) -> None:
+    jobs = [job(number, priority=number) for number in range(2500)]
+    await register(backend, *jobs)
+    await enqueue(backend, *jobs, delay=HOUR)
+    clock.step(HOUR)
+    (most_important,) = (await backend.claim(request(limit=1))).claims
+    assert most_important.key.job_id == jobs[-1].job_id
+    ready = "SELECT count(*) FROM rota_lane WHERE ready_at IS NOT NULL"
+    assert await backend._store.read(lambda session: session.one(ready)) < 1000
+    claimed = [most_important]
+    while more := (await backend.claim(request(limit=400))).claims:
+        claimed += more
+    assert [each.key.job_id for each in claimed] == [each.job_id for each in reversed(jobs)]
 
 
 async def test_more_expired_leases_than_a_page_are_all_listed_in_turn(
@@ -142,6 +186,22 @@ async def test_what_was_replaced_and_forgotten_leaves_nothing_behind(
     assert await backend.prune(Prune(2, 30 * 24 * HOUR)) == 2
     assert [await _count(backend, name) for name in ("rota_history", "rota_ident", "rota_definition")] == [0, 0, 1]
     assert (await backend.standing(JobKey("default", "job-0000"))).job is not None
+
+
+async def test_locks_that_are_over_leave_nothing_behind(backend: SqliteBackend, clock: VirtualClock) -> None:
+    tokens = []
+    for number in range(10):
+        grant = await backend.lock(f"door {number}", "one", HOUR)
+        assert grant is not None
+        tokens.append(grant.token)
+        if number % 2:
+            await backend.lock(f"door {number}", "one", None)
+    clock.step(26 * HOUR)
+    await backend.prune(Prune(1, HOUR))
+    assert await backend._store.read(lambda session: session.one("SELECT count(*) FROM rota_lock")) == 0
+    again = await backend.lock("door 0", "two", HOUR)
+    assert again is not None
+    assert again.token > max(tokens)
 
 
 async def test_old_runs_are_found_among_new_ones(backend: SqliteBackend, clock: VirtualClock) -> None:

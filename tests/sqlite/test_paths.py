@@ -83,7 +83,7 @@ async def test_it_lives_beside_the_tables_of_an_application(tmp_path: Path) -> N
     db.close()
 
 
-@pytest.mark.parametrize("path", ["", ":memory:", "file:jobs.db?mode=memory", 7, b"jobs.db"])
+@pytest.mark.parametrize("path", ["", ":memory:", "file:jobs.db?mode=memory", 7, b"jobs.db", "jobs\0.db"])
 def test_what_is_no_path_is_refused_when_made(path: Any) -> None:
     with pytest.raises(ScheduleError, match="path"):
         SqliteBackend(path)

@@ -126,6 +126,38 @@ async def test_a_killed_process_does_not_take_its_runs_along(site: Site) -> None
     assert set(ends) == {str(run_id) for run_id in ids}
 
 
+_FORKED = """
+import asyncio, os, sys
+from rota.backend import JobKey
+from rota.errors import NotOpen
+from rota_backends.sqlite import SqliteBackend
+
+async def ask(backend):
+    try:
+        await asyncio.wait_for(backend.standing(JobKey("default", "job")), 10)
+    except NotOpen as error:
+        print(error, flush=True)
+    await asyncio.wait_for(backend.close(), 10)
+
+backend = SqliteBackend(sys.argv[1])
+loop = asyncio.new_event_loop()
+loop.run_until_complete(backend.open())
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    loop.run_until_complete(backend.standing(JobKey("default", "job")))
+    loop.run_until_complete(backend.close())
+else:
+    asyncio.run(ask(backend))
+"""
+
+
+def test_a_forked_process_is_told_that_the_store_is_not_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", _FORKED, str(tmp_path / "jobs.db")]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "forked" in answer.stdout
+
+
 async def test_eight_processes_can_come_first(site: Site, tmp_path: Path) -> None:  # B96
     go = tmp_path / "go"
     starting = [site.start("start", str(go)) for _ in range(8)]

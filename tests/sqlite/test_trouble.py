@@ -149,6 +149,46 @@ async def test_a_file_that_cannot_be_opened_any_more_is_a_store_that_is_away(
     assert await backend.enqueue([new]) == [new.run_id]
 
 
+def _move(folder: Path, names: str, to: Path) -> None:
+    for each in list(folder.glob(names)):
+        each.rename(to / each.name)
+
+
+@pytest.mark.parametrize("name", ["jobs.db", "jobs.db*"])
+async def test_a_file_that_was_moved_away_is_a_store_that_is_away(
+    backend: SqliteBackend, tmp_path: Path, name: str
+) -> None:  # OPS-1
+    first, second = enqueue(), enqueue()
+    assert await backend.enqueue([first]) == [first.run_id]
+    away = tmp_path / "away"
+    away.mkdir()
+    _move(tmp_path, name, away)
+    for call in (lambda: backend.enqueue([second]), lambda: backend.runs(RunQuery("default", "job"))):
+        with pytest.raises(StoreUnavailable, match="no file"):
+            await call()
+    assert not (tmp_path / "jobs.db").exists(), "an empty store is no answer to a lost one"
+    _move(away, name, tmp_path)
+    assert await backend.enqueue([second]) == [second.run_id]
+    assert len(await backend.runs(RunQuery("default", "job"))) == 2
+
+
+async def test_two_that_share_a_path_share_a_file_also_after_it_was_replaced(
+    backend: SqliteBackend, tmp_path: Path
+) -> None:  # RUN-1
+    away = tmp_path / "away"
+    away.mkdir()
+    _move(tmp_path, "jobs.db*", away)
+    other = SqliteBackend(tmp_path / "jobs.db")
+    await other.open()
+    try:
+        await other.register([Registration(JobDefinition("job", "ok", Manual()), 0, new_run_id())])
+        new = enqueue()
+        assert await backend.enqueue([new]) == [new.run_id]
+        assert [run.run_id for run in await other.runs(RunQuery("default", run_id=new.run_id))] == [new.run_id]
+    finally:
+        await other.close()
+
+
 async def test_a_commit_that_fails_may_have_happened(backend: SqliteBackend) -> None:
     real = (await backend._store.read(lambda session: session)).db
     session: Session = await backend._store.read(lambda session: session)

@@ -43,15 +43,24 @@ class Agenda:
         self._most = max(TIDY_ABOVE, 2 * len(self._heap))
 
     def due(self, now: datetime, limit: int) -> list[Lane]:
-        heap = self._heap
+        heap, come = self._heap, list[Lane]()
         while heap and heap[0][0] <= now:
             at, _, lane = heapq.heappop(heap)
             if lane.next_due == at:
-                self._owed[lane] = None
+                come.append(lane)
+        if come:
+            self._owe(come)
         owed = [lane for lane in islice(self._owed, limit) if lane.next_due is not None and lane.next_due <= now]
         if len(owed) < min(limit, len(self._owed)):
             self._put_back(now)
         return owed
+
+    def _owe(self, come: list[Lane]) -> None:
+        """In order of their instants: one that was registered late may be due before those that wait already."""
+        is_behind = not self._owed or _due(next(reversed(self._owed))) <= _due(come[0])
+        self._owed.update(dict.fromkeys(come))
+        if not is_behind:
+            self._owed = dict.fromkeys(sorted(self._owed, key=_due))
 
     def _put_back(self, now: datetime) -> None:
         """The clock stepped back: what was due is not any more."""
@@ -74,6 +83,11 @@ class Agenda:
                 key[1] for key, lane in lanes.items() if key[0] == scope_id and lane.definition is not None
             )
         return ids if after is None else ids[bisect_right(ids, after) :]
+
+
+def _due(lane: Lane) -> datetime:
+    assert lane.next_due is not None
+    return lane.next_due
 
 
 class Subscriptions:
@@ -120,6 +134,8 @@ class Keys:
 
     def __init__(self) -> None:
         self._held: dict[Hashable, tuple[object, datetime]] = {}
+        self._ends: list[tuple[datetime, int, Hashable]] = []
+        self._order = count()
 
     def holder(self, key: Hashable, now: datetime) -> object | None:
         held = self._held.get(key)
@@ -127,12 +143,17 @@ class Keys:
 
     def take(self, key: Hashable, holder: object, until: datetime) -> None:
         self._held[key] = (holder, until)
+        heapq.heappush(self._ends, (until, next(self._order), key))
 
-    def forget(self, now: datetime) -> int:
-        over = [key for key, held in self._held.items() if held[1] <= now]
-        for key in over:
-            del self._held[key]
-        return len(over)
+    def forget(self, now: datetime, limit: int) -> int:
+        """Those whose window is over, at most `limit`; one that was taken anew has another end."""
+        forgotten, ends = 0, self._ends
+        while ends and ends[0][0] <= now and forgotten < limit:
+            until, _, key = heapq.heappop(ends)
+            if (held := self._held.get(key)) is not None and held[1] == until:
+                del self._held[key]
+                forgotten += 1
+        return forgotten
 
 
 class Nodes:

@@ -16,6 +16,7 @@ from rota.backend import (
     Removal,
     Standing,
     StoredJob,
+    known_requests,
 )
 from rota_backends.inprocess.records import Lane
 from rota_backends.inprocess.store import Store
@@ -36,7 +37,7 @@ class Jobs(Store):
     def _register(self, new: Registration, now: datetime) -> Registered:
         key = new.key
         lane = self._lanes.get(key)
-        if lane is not None and lane.last_request == new.request_id:
+        if lane is not None and new.request_id in lane.requests:
             return Registered.STORED
         taken = (*key, new.idempotency_key.key) if new.idempotency_key else None
         holder = self._registration_keys.holder(taken, now) if taken else None
@@ -62,7 +63,7 @@ class Jobs(Store):
         lane.definition = new.definition
         lane.owner = new.owner
         lane.revision += 1
-        lane.last_request = new.request_id
+        lane.requests = known_requests(lane.requests, new.request_id)
         if new.decided is not None:
             lane.decided = new.decided
         lane.remember(new.decisions)
@@ -75,9 +76,9 @@ class Jobs(Store):
 
     async def remove(self, removal: Removal) -> bool:
         lane = self._lanes.get(removal.key)
-        if lane is None or lane.definition is None:
-            return lane is not None and lane.last_request == removal.request_id
-        if lane.revision != removal.expected:
+        if lane is not None and removal.request_id in lane.requests:
+            return True
+        if lane is None or lane.definition is None or lane.revision != removal.expected:
             return False
         now = self.clock.now()
         if removal.decided is not None:
@@ -93,7 +94,7 @@ class Jobs(Store):
         lane.waiting = lane.delayed = lane.bucket = lane.definition = lane.paused = lane.owner = None
         lane.gone = 0
         lane.revision += 1
-        lane.last_request = removal.request_id
+        lane.requests = known_requests(lane.requests, removal.request_id)
         return True
 
     async def pause(self, change: PauseChange) -> bool:

@@ -56,7 +56,8 @@ class Occurrences(Store):
             or lane.next_due != firing.expected_due
         ):
             return FireResult.STALE
-        lane.promote(now)
+        if lane.delayed:
+            self._refresh(lane, now)  # one that comes to stand in line has to be offered too
         result = FireResult.DECIDED
         if firing.run_id is not None and lane.leased and lane.lease_until is not None and lane.lease_until <= now:
             return FireResult.BLOCKED

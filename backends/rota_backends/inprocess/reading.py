@@ -66,6 +66,9 @@ class Reading(Store):
 
     async def prune(self, request: Prune) -> int:
         now = self.clock.now()
+        if request.dead_letters is not None:
+            for letter in [each for each in self._letters.values() if _age(each, now) > request.dead_letters]:
+                self._unletter(letter)
         old: list[Run] = []
         for lane in self._lanes.values():
             history = lane.history
@@ -73,15 +76,13 @@ class Reading(Store):
                 old.append(history.popleft())
         for run in old:
             self._forget(run)
-        if request.dead_letters is not None:
-            for letter in [each for each in self._letters.values() if _age(each, now) > request.dead_letters]:
-                self._unletter(letter)
-        books = (self._registration_keys, self._trigger_keys, self._event_keys, self._replays)
-        keys = sum(book.forget(now) for book in books)
+        forgotten = len(old)
+        for book in (self._registration_keys, self._trigger_keys, self._event_keys, self._replays):
+            forgotten += book.forget(now, request.limit - forgotten)
         self._nodes.forget(now)
         for name in [name for name, grant in self._locks.items() if grant.until <= now]:
             del self._locks[name], self._lock_holders[name]
-        return len(old) + keys
+        return forgotten
 
     def _is_old(self, run: Run, kept: int, request: Prune, now: datetime) -> bool:
         return kept > request.runs or _age(run, now) > request.age
@@ -111,6 +112,8 @@ class Reading(Store):
         lease: timedelta = timedelta(seconds=10),
         has_notifier: bool = True,
     ) -> list[Notice] | None:
+        if not done and not set_aside and self._notices.first is None:
+            return []  # nobody needs the turn
         is_anothers = self._tells_admins and not has_notifier
         if is_anothers or not self._notices.held_by(node_id, self.clock.now(), lease):
             return None

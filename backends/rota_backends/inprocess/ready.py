@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -23,6 +24,10 @@ class Bucket:
         self.lanes: deque[Lane] = deque()
 
 
+def _rank(group: tuple[int, list[Bucket]]) -> int:
+    return -group[0]
+
+
 class ReadyLanes:
     """The ready lanes and the timers of those that are not."""
 
@@ -34,12 +39,22 @@ class ReadyLanes:
         self._order = count()
 
     def refresh(self, lane: Lane, now: datetime) -> bool:
-        """Put the lane where it belongs now; True if it is claimable."""
+        """Put the lane where it belongs now, behind those whose time came before; True if it is claimable."""
+        self.catch_up(now)
+        return self._place(lane, now)
+
+    def catch_up(self, now: datetime) -> None:
+        """Lanes whose timer has come."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            self._place(self._drop_timer(), now)
+
+    def _place(self, lane: Lane, now: datetime) -> bool:
         lane.promote(now)
         run = lane.head if lane.head is not None else lane.first_waiting()
         if lane.leased or lane.paused is not None or run is None:
             lane.bucket = None
-        elif run.start_at is None or run.start_at <= now:
+        elif run is not lane.head or run.start_at is None or run.start_at <= now:  # what stands in line has no timer
             self._offer(lane, run.definition.handler_name)
         else:
             lane.bucket = None
@@ -85,25 +100,32 @@ class ReadyLanes:
 
     def _open_bucket(self, key: tuple[int, str, str]) -> Bucket:
         bucket = self._buckets[key] = Bucket(*key)
-        by_priority: dict[int, list[Bucket]] = {}
-        for each in self._buckets.values():
-            by_priority.setdefault(each.priority, []).append(each)
-        self._groups = sorted(by_priority.items(), reverse=True)
+        at = bisect_left(self._groups, -bucket.priority, key=_rank)
+        if at == len(self._groups) or self._groups[at][0] != bucket.priority:
+            self._groups.insert(at, (bucket.priority, []))
+        self._groups[at][1].append(bucket)
         return bucket
 
     def take(self, limit: int, free: Mapping[str, int] | None, serves: Callable[[str], bool]) -> Iterator[Lane]:
         """Take ready lanes out, at most `limit`, and within each queue's free slots."""
         left = None if free is None else dict(free)
         for _, group in self._groups:
-            served = [each for each in group if each.lanes and serves(each.handler)]
+            served = [
+                (each.lanes[0].ready_seq, number, each)
+                for number, each in enumerate(group)
+                if each.lanes and serves(each.handler)
+            ]
+            heapq.heapify(served)
             while limit > 0 and served:
-                bucket = served[0] if len(served) == 1 else min(served, key=lambda each: each.lanes[0].ready_seq)
+                _, number, bucket = served[0]
                 if left is not None and left.get(bucket.queue, 0) <= 0:
-                    served.remove(bucket)
+                    heapq.heappop(served)
                     continue
                 lane = bucket.lanes.popleft()
                 if not bucket.lanes:
-                    served.remove(bucket)
+                    heapq.heappop(served)
+                elif len(served) > 1:
+                    heapq.heapreplace(served, (bucket.lanes[0].ready_seq, number, bucket))
                 if lane.bucket is not bucket:
                     continue  # it was paused, removed or moved meanwhile
                 lane.bucket = None
@@ -111,12 +133,6 @@ class ReadyLanes:
                 if left is not None:
                     left[bucket.queue] -= 1
                 yield lane
-
-    def due(self, now: datetime) -> Iterator[Lane]:
-        """Lanes whose timer has come."""
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            yield self._drop_timer()
 
     def next_at(self) -> datetime | None:
         """The earliest timer that still means something."""

@@ -104,8 +104,9 @@ class Lane:
 
     __slots__ = (
         "bucket", "claim_number", "decided", "decisions", "definition", "delayed", "fired_since", "gone", "head",
-        "history", "key", "last_attempt_at", "last_failure_at", "last_request", "last_success_at", "lease_until",
-        "leased", "letters", "next_due", "node_id", "order", "owner", "paused", "ready_seq", "revision", "settled",
+        "history", "key", "last_attempt_at", "last_failure_at", "last_success_at", "lease_until",
+        "leased", "letters", "next_due", "node_id", "order", "owner", "paused", "ready_seq", "requests", "revision",
+        "settled",
         "timer_at", "token", "waiting",
     )  # fmt: skip
 
@@ -120,7 +121,7 @@ class Lane:
         self.decided: datetime | None = None
         self.decisions: list[Decision] | None = None
         self.fired_since = False
-        self.last_request: object = None
+        self.requests: tuple[UUID, ...] = ()  # the last ones that changed the job
         # work
         self.head: Run | None = None  # leased, or waiting for a retry: it holds the lane
         self.waiting: deque[Run] | None = None  # made when first needed: an empty deque is 600 bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -90,7 +91,10 @@ class Store(Backend):
         lane = letter.lane
         if lane.letters is not None and letter in lane.letters:
             lane.letters.remove(letter)
-        self._file(lane, letter)
+        if lane.history is None:
+            lane.history = deque()
+        # Where it ended, not when it was dealt with: retention looks at the oldest and goes no further.
+        lane.history.insert(bisect_right(lane.history, _end(letter), key=_end), letter)
 
     def _file(self, lane: Lane, run: Run) -> None:
         if lane.history is None:
@@ -126,3 +130,8 @@ class Store(Backend):
         if run.lane.head is run:
             run.lane.head = None
         self._file(run.lane, run)
+
+
+def _end(run: Run) -> datetime:
+    assert run.ended_at is not None
+    return run.ended_at

@@ -31,8 +31,7 @@ class Work(Store):
         return self._claim(request, self.clock.now())
 
     def _claim(self, request: ClaimRequest, now: datetime) -> Claimed:
-        for lane in self._ready.due(now):
-            self._ready.refresh(lane, now)
+        self._ready.catch_up(now)
         if request.number and self._nodes.is_repeat(request.node_id, request.number):
             return Claimed(now, self._claimed_before(request), self._expired(now), self._next_claimable())
         handlers = request.handlers

@@ -253,6 +253,8 @@ def _checked_path(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ScheduleError("path", "must be the path of a file")
     text = os.fspath(path)
+    if isinstance(text, str) and "\0" in text:
+        raise ScheduleError("path", "must be the path of a file, without NUL")
     if not isinstance(text, str) or text.startswith((":memory:", "file:")):
         raise ScheduleError("path", "must be the path of a file; for jobs in memory there is InProcessBackend")
     if text.startswith("sqlite:"):

@@ -28,7 +28,10 @@ _FIRST_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NO
 _NEXT_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT NULL
     AND (rank, queue, handler, ready_at) > (?, ?, ?, 9223372036854775807)
     ORDER BY rank, queue, handler, ready_at LIMIT 1"""
-_AWAKE = "SELECT id FROM rota_lane WHERE wake_at <= ?"
+_AWAKE = "SELECT 1 FROM rota_lane WHERE wake_at <= ? LIMIT 1"
+# The most important first: where more have come than are woken in one go, those are in the line when it is read.
+_WOKEN = "SELECT id FROM rota_lane WHERE wake_at <= ? ORDER BY rank, wake_at LIMIT ?"
+_WOKEN_AT_ONCE = 1000  # after an outage thousands may have come, and everybody waits while they are
 _HOLDERS = """SELECT node, lease_until FROM rota_lane WHERE lease_until IS NOT NULL AND node > ?
     ORDER BY node, lease_until LIMIT 1"""
 
@@ -38,7 +41,7 @@ Row = tuple[Any, ...]
 
 def peek_claim(session: Session, request: ClaimRequest) -> Claimed | Answer:
     """Whether there is anything to claim; if not, that is the answer, and nothing was written."""
-    if session.one(f"{_AWAKE} LIMIT 1", (session.now,)) is not None:
+    if session.one(_AWAKE, (session.now,)) is not None:
         return Answer.WRITE
     if request.limit > 0 and (_is_repeat(session, request) or next(_kinds(session, request), None) is not None):
         return Answer.WRITE
@@ -47,7 +50,8 @@ def peek_claim(session: Session, request: ClaimRequest) -> Claimed | Answer:
 
 def claim(session: Session, request: ClaimRequest) -> Claimed:
     """At most one run of each claimable lane."""
-    awake = session.db.execute(_AWAKE, (session.now,)).fetchall()
+    woken = max(_WOKEN_AT_ONCE, request.limit)
+    awake = session.db.execute(_WOKEN, (session.now, woken)).fetchall()
     if awake:
         refresh(session, *[session.lane_by_id(lane_id) for (lane_id,) in awake])
     session.write_lanes()

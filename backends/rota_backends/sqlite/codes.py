@@ -87,6 +87,11 @@ def uuid_or_none(stored: bytes | None) -> UUID | None:
     return None if stored is None else uuid(stored)
 
 
+def uuids(stored: bytes) -> tuple[UUID, ...]:
+    """Several, one after the other."""
+    return tuple(uuid(stored[at : at + 16]) for at in range(0, len(stored), 16))
+
+
 def dump(value: Any, kind: Any) -> str:
     """A value of the model as text."""
     return json.dumps(to_dict(value, kind), ensure_ascii=False, separators=(",", ":"))

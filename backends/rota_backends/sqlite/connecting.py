@@ -72,6 +72,15 @@ def check_path(path: Path, *, may_create: bool) -> None:
         )
 
 
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to now; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def connect(path: Path, synchronous: str, patience: float, *, may_create: bool) -> sqlite3.Connection:
     """A connection to tables of the right version, made if there are none and it may. Any number of processes may come
     at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from rota.backend import (
     Due,
@@ -18,6 +19,7 @@ from rota.backend import (
     Removal,
     Standing,
     StoredJob,
+    known_requests,
 )
 from rota.definition import JobDefinition, OnEvent
 from rota.run import Decision
@@ -32,6 +34,7 @@ from rota_backends.sqlite.codes import (
     micros,
     micros_or_none,
     uuid_or_none,
+    uuids,
 )
 from rota_backends.sqlite.endings import cancel_unstarted
 from rota_backends.sqlite.lane import Lane, refresh
@@ -113,11 +116,11 @@ def register(session: Session, batch: Sequence[Registration]) -> list[Registered
 
 def _register(session: Session, new: Registration) -> Registered:
     lane, request_id = session.lane(new.key), new.request_id.bytes
-    revision, last_request, decided = 0, None, None
+    revision, requests, decided = 0, b"", None
     if lane is not None:
-        query = "SELECT revision, last_request, decided FROM rota_job WHERE id = ?"
-        revision, last_request, decided = session.db.execute(query, (lane.id,)).fetchone()
-    if last_request == request_id:
+        query = "SELECT revision, requests, decided FROM rota_job WHERE id = ?"
+        revision, requests, decided = session.db.execute(query, (lane.id,)).fetchone()
+    if new.request_id in uuids(requests):
         return Registered.STORED
     taken, holder = new.idempotency_key, None
     if taken is not None and lane is not None:
@@ -131,8 +134,12 @@ def _register(session: Session, new: Registration) -> Registered:
     if taken is not None and holder is None:
         keys.take(session, OF_REGISTRATION, lane.id, taken.key, request_id, taken.ttl)
     if new.changes:
-        _store(session, lane, new, revision + 1)
+        _store(session, lane, new, revision + 1, _and(requests, new.request_id))
     return Registered.STORED
+
+
+def _and(requests: bytes, new: UUID) -> bytes:
+    return b"".join(each.bytes for each in known_requests(uuids(requests), new))
 
 
 def _is_decided(decided: int | None, *instants: datetime | None) -> bool:
@@ -140,15 +147,15 @@ def _is_decided(decided: int | None, *instants: datetime | None) -> bool:
     return decided is not None and any(at is not None and micros(at) <= decided for at in instants)
 
 
-def _store(session: Session, lane: Lane, new: Registration, revision: int) -> None:
+def _store(session: Session, lane: Lane, new: Registration, revision: int, requests: bytes) -> None:
     definition, db = new.definition, session.db
     _retire(session, lane)
     number = session.store_definition(lane.id, definition)
     db.execute(
         """UPDATE rota_job SET definition = ?, handler = ?, revision = ?, owner = ?, next_due = ?,
-           decided = coalesce(?, decided), last_request = ? WHERE id = ?""",
+           decided = coalesce(?, decided), requests = ? WHERE id = ?""",
         (number, definition.handler_name, revision, new.owner, micros_or_none(new.next_due),
-         micros_or_none(new.decided), new.request_id.bytes, lane.id),
+         micros_or_none(new.decided), requests, lane.id),
     )  # fmt: skip
     _subscribe(session, lane, definition)
     remember(session, lane, new.decisions)
@@ -184,17 +191,18 @@ def remove(session: Session, removal: Removal) -> bool:
     lane = session.lane(removal.key)
     if lane is None:
         return False
-    query = "SELECT revision, last_request FROM rota_job WHERE id = ?"
-    revision, last_request = session.db.execute(query, (lane.id,)).fetchone()
-    if lane.definition is None:
-        return bool(last_request == removal.request_id.bytes)
-    if revision != removal.expected:
+    revision, requests = session.db.execute(
+        "SELECT revision, requests FROM rota_job WHERE id = ?", (lane.id,)
+    ).fetchone()
+    if removal.request_id in uuids(requests):
+        return True
+    if lane.definition is None or revision != removal.expected:
         return False
     _retire(session, lane)
     session.db.execute(
         """UPDATE rota_job SET definition = NULL, next_due = NULL, owner = NULL, paused = NULL,
-           decided = coalesce(?, decided), revision = revision + 1, last_request = ? WHERE id = ?""",
-        (micros_or_none(removal.decided), removal.request_id.bytes, lane.id),
+           decided = coalesce(?, decided), revision = revision + 1, requests = ? WHERE id = ?""",
+        (micros_or_none(removal.decided), _and(requests, removal.request_id), lane.id),
     )
     remember(session, lane, removal.decisions)
     cancel_unstarted(session, lane, _UNSCHEDULED)

@@ -128,47 +128,54 @@ class Lane:
 
 def refresh(session: Session, *lanes: Lane) -> None:
     """Find the heads and say since when the lanes are claimable, or when to look again."""
-    waiting: dict[int, tuple[Lane, int | None, int | None]] = {}
+    waiting: dict[int, tuple[Lane, int]] = {}
     for lane in lanes:
-        was, since = lane.head, lane.ready_at
+        since = _ready_since(lane, session.now)
         lane.ready_at = lane.wake_at = None
         lane.is_changed = True
         if lane.lease_until is not None:
             continue
         if lane.pinned:
-            _offer_retry(session, lane)
+            _offer_retry(session, lane, since)
             continue
         lane.head = None
         if lane.delayed:
             lane.wake_at = first_start(session, lane)
         if lane.unfinished > lane.delayed:
-            waiting[lane.id] = (lane, was, since)
+            waiting[lane.id] = (lane, since)
     if waiting:
         _offer_waiting(session, waiting)
 
 
-def _offer_waiting(session: Session, waiting: dict[int, tuple[Lane, int | None, int | None]]) -> None:
+def _ready_since(lane: Lane, now: int) -> int:
+    """It keeps its place in the line; one that waited for an instant has it from then on, however late one looks."""
+    if lane.ready_at is not None:
+        return lane.ready_at
+    return now if lane.wake_at is None else min(lane.wake_at, now)
+
+
+def _offer_waiting(session: Session, waiting: dict[int, tuple[Lane, int]]) -> None:
     rows = session.db.execute(_FIRST_WAITING, (str(list(waiting)),)).fetchall()
     for lane_id, *head in rows:
-        lane, was, since = waiting[lane_id]
+        lane, since = waiting[lane_id]
         lane.run, lane.head = head, head[0]
-        offer(session, lane, head[2], since if lane.head == was else None)
+        offer(session, lane, head[2], since)
 
 
-def _offer_retry(session: Session, lane: Lane) -> None:
+def _offer_retry(session: Session, lane: Lane, since: int) -> None:
     query = "SELECT start_at, definition FROM rota_run WHERE seq = ?"
     start_at, definition = session.db.execute(query, (lane.head,)).fetchone()
     if start_at is None or start_at <= session.now:
-        offer(session, lane, definition, None)
+        offer(session, lane, definition, since)
     elif not lane.paused:
         lane.wake_at = start_at
 
 
-def offer(session: Session, lane: Lane, definition: int, since: int | None) -> None:
+def offer(session: Session, lane: Lane, definition: int, since: int) -> None:
     """Its head may start, unless the job is paused."""
     lane.handler = session.definition(definition).handler_name
     if not lane.paused and lane.definition is not None:
-        lane.ready_at = session.now if since is None else since
+        lane.ready_at = since
 
 
 def first_start(session: Session, lane: Lane) -> int | None:

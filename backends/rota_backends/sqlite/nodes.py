@@ -9,7 +9,7 @@ from rota_backends.sqlite import notices, outbox
 from rota_backends.sqlite.codes import dump, instant, load, span
 from rota_backends.sqlite.session import Session
 
-_CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim after a day does not exist
+_CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim or renews a lock after a day does not exist
 
 
 def seen(session: Session, node: NodeInfo) -> None:
@@ -47,23 +47,33 @@ def _known(session: Session) -> list[NodeInfo]:
 
 
 def forget(session: Session) -> None:
-    """Nodes that are dead, and what they asked for."""
+    """Nodes that are dead, what they asked for, and the locks they left."""
     over = [(node.node_id,) for node in liveness.over(_known(session), session.time)]
     session.db.executemany("DELETE FROM rota_node WHERE node = ?", over)
     session.db.execute("DELETE FROM rota_claim WHERE at < ?", (session.now - _CLAIMS_KEPT,))
+    session.db.execute("DELETE FROM rota_lock WHERE until < ?", (session.now - _CLAIMS_KEPT,))
 
 
 def lock(session: Session, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
     """Take, renew or release; the token changes with the holder (LEASE-8)."""
     row = session.db.execute("SELECT token, until, holder FROM rota_lock WHERE name = ?", (name,)).fetchone()
     token, until, holder = row or (0, 0, "")
-    if until > session.now and holder != node_id:
+    if holder != node_id and until > session.now:
         return None
-    token = token if row is not None and holder == node_id else token + 1
-    until = session.now if ttl is None else session.now + span(ttl)
-    values = (name, token, until, "" if ttl is None else node_id)
-    session.db.execute("INSERT OR REPLACE INTO rota_lock VALUES (?, ?, ?, ?)", values)
+    if holder != node_id:
+        token = _next_token(session)
+    if ttl is None:
+        session.db.execute("DELETE FROM rota_lock WHERE name = ?", (name,))
+        return LockGrant(name, token, session.time)
+    until = session.now + span(ttl)
+    session.db.execute("INSERT OR REPLACE INTO rota_lock VALUES (?, ?, ?, ?)", (name, token, until, node_id))
     return LockGrant(name, token, instant(until))
+
+
+def _next_token(session: Session) -> int:
+    """Above those of all locks before: so nothing need be kept of one that is over."""
+    session.db.execute("UPDATE rota_meta SET value = value + 1 WHERE name = 'locks'")
+    return int(session.one("SELECT value FROM rota_meta WHERE name = 'locks'"))
 
 
 def read_bookmark(session: Session, name: str) -> int:

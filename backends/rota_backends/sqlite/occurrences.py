@@ -92,7 +92,7 @@ def _queue(
     elif lane.head is None:
         lane.head = seq
         lane.is_changed = True
-        offer(session, lane, definition, None)
+        offer(session, lane, definition, now)
         session.has_news = True
 
 

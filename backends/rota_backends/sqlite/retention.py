@@ -12,6 +12,10 @@ from rota_backends.sqlite.endings import forget, forget_oldest, unletter
 from rota_backends.sqlite.session import Session
 
 _DEFINITIONS = 500  # looked at in one go
+_USED = """SELECT definition FROM rota_run WHERE lane = ?1 AND state = 0
+    UNION SELECT definition FROM rota_run WHERE lane = ?1 AND state = 1
+    UNION SELECT r.definition FROM rota_lane l JOIN rota_run r ON r.seq = l.head WHERE l.id = ?1
+    UNION SELECT definition FROM rota_history WHERE lane = ?1"""
 
 
 def discard(session: Session, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
@@ -34,8 +38,9 @@ def prune(session: Session, request: Prune) -> int:
     """At most `limit` entries; dead letters and unfinished runs stay (HIST-2)."""
     if request.dead_letters is not None:
         _unletter_old(session, request.dead_letters, request.limit)
-    forgotten = _forget_many(session, request) + _forget_old(session, request)
-    forgotten += keys.forget(session, max(request.limit - forgotten, 0))
+    forgotten = _forget_many(session, request)
+    forgotten += _forget_old(session, request.age, request.limit - forgotten)
+    forgotten += keys.forget(session, request.limit - forgotten)
     if forgotten < request.limit:
         _forget_definitions(session)
         nodes.forget(session)
@@ -61,13 +66,13 @@ def _forget_many(session: Session, request: Prune) -> int:
     return forgotten
 
 
-def _forget_old(session: Session, request: Prune) -> int:
+def _forget_old(session: Session, age: timedelta, limit: int) -> int:
     """Runs arrive in order of their numbers: what ended long ago stands below one of them, and no index is needed."""
-    before = session.now - span(request.age)
+    before = session.now - span(age)
     rows = session.db.execute(
         """SELECT seq, run_id, lane FROM rota_history WHERE seq < ? AND letter = 0 AND ended_at < ? ORDER BY seq
            LIMIT ?""",
-        (_first_queued_since(session, before), before, request.limit),
+        (_first_queued_since(session, before), before, limit),
     ).fetchall()
     forget(session, [row[:2] for row in rows])
     for _, _, lane_id in rows:
@@ -98,16 +103,8 @@ def _forget_definitions(session: Session) -> None:
     session.definitions_seen = old[-1][0] if len(old) == _DEFINITIONS else 0
     if old:
         used = {row[0] for row in session.db.execute(f"{outbox.DEFINITIONS} UNION SELECT definition FROM rota_aside")}
-        unused = [(each,) for each, lane_id in old if each not in used and not _is_used(session, each, lane_id)]
-        session.db.executemany("DELETE FROM rota_definition WHERE id = ?", unused)
-
-
-def _is_used(session: Session, number: int, lane_id: int) -> bool:
-    head = session.one("SELECT head FROM rota_lane WHERE id = ?", (lane_id,))
-    uses = (
-        ("SELECT 1 FROM rota_run WHERE lane = ? AND state = 0 AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_run WHERE lane = ? AND state = 1 AND definition = ? LIMIT 1", lane_id),
-        ("SELECT 1 FROM rota_run WHERE seq = ? AND definition = ?", head),
-        ("SELECT 1 FROM rota_history WHERE lane = ? AND definition = ? LIMIT 1", lane_id),
-    )
-    return any(session.one(query, (where, number)) is not None for query, where in uses)
+        for lane_id in {lane_id for _, lane_id in old}:  # once for each job, however often it was replaced
+            used.update(row[0] for row in session.db.execute(_USED, (lane_id,)))
+        session.db.executemany(
+            "DELETE FROM rota_definition WHERE id = ?", [(each,) for each, _ in old if each not in used]
+        )

@@ -33,9 +33,8 @@ def create(db: sqlite3.Connection) -> None:
     """Make the tables, inside the caller's transaction."""
     for statement in _statements(files("rota_backends.sqlite").joinpath("schema.sql").read_text("utf-8")):
         db.execute(statement)
-    db.execute(
-        "INSERT INTO rota_meta VALUES ('schema', ?), ('tells_facts', 0), ('tells_admins', 0), ('runs', 0)", (VERSION,)
-    )
+    rest = "('tells_facts', 0), ('tells_admins', 0), ('runs', 0), ('locks', 0)"
+    db.execute(f"INSERT INTO rota_meta VALUES ('schema', ?), {rest}", (VERSION,))
 
 
 def _statements(script: str) -> list[str]:

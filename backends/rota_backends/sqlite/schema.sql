@@ -2,7 +2,7 @@
 -- 16 bytes, enums are the small numbers listed in codes.py, values of the model are JSON as rota.codec writes it.
 
 CREATE TABLE rota_meta (
-    name TEXT PRIMARY KEY,              -- schema, tells_facts, tells_admins; runs: the last number given
+    name TEXT PRIMARY KEY,              -- schema, tells_facts, tells_admins; runs, locks: the last number given
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -28,7 +28,7 @@ CREATE TABLE rota_job (
     next_due INTEGER,
     decided INTEGER,
     fired_since INTEGER NOT NULL DEFAULT 0, -- something fired after the newest decision
-    last_request BLOB,
+    requests BLOB NOT NULL DEFAULT x'',     -- the last ones that changed it, 16 bytes each, the newest first
     UNIQUE (scope_id, job_id)
 );
 CREATE INDEX rota_job_due ON rota_job (next_due) WHERE next_due IS NOT NULL;
@@ -64,7 +64,7 @@ CREATE TABLE rota_lane (
     last_failure_at INTEGER
 );
 CREATE INDEX rota_lane_ready ON rota_lane (rank, queue, handler, ready_at) WHERE ready_at IS NOT NULL;
-CREATE INDEX rota_lane_wakes ON rota_lane (wake_at) WHERE wake_at IS NOT NULL;
+CREATE INDEX rota_lane_wakes ON rota_lane (wake_at, rank) WHERE wake_at IS NOT NULL;
 CREATE INDEX rota_lane_leased ON rota_lane (node, lease_until) WHERE lease_until IS NOT NULL;
 
 -- Unfinished runs only: what a claim reads does not grow with what has ended.
@@ -200,6 +200,7 @@ CREATE TABLE rota_notice (
     at INTEGER NOT NULL,
     problem TEXT                        -- why those that were set aside could not be told
 );
+CREATE INDEX rota_notice_untold ON rota_notice (seq) WHERE problem IS NULL;
 
 CREATE TABLE rota_relay (
     audience TEXT PRIMARY KEY,

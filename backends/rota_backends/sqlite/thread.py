@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -19,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from rota.clock import Clock, VirtualClock
-from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota.errors import NotOpen, OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota_backends.sqlite import connecting
 from rota_backends.sqlite.calls import Answer, Call, Wake, deliver
 from rota_backends.sqlite.session import Session
@@ -53,8 +54,9 @@ class StoreThread:
         self._seen = 0  # SQLite's counter of commits by other connections
         self._is_real = not isinstance(clock, VirtualClock)
         self._commit_took = 0.0
-        self._was_connected = False
+        self._file: tuple[int, int] | None = None  # which one was opened, if any
         self._trouble: str | None = None  # what was told of a broken connection
+        self._process = os.getpid()
         self._ended: asyncio.Future[None] | None = None
         self._wakes: list[Wake] = []
         self._thread = threading.Thread(target=self._run, name="rota sqlite", daemon=True)
@@ -66,6 +68,8 @@ class StoreThread:
 
     async def stop(self) -> None:
         """After everything that was asked before; the file is closed when it returns."""
+        if self._process != os.getpid():
+            return  # the thread and its connection are the parent's
         loop = asyncio.get_running_loop()
         self._ended = ended = loop.create_future()
         self._calls.put(None)
@@ -95,6 +99,8 @@ class StoreThread:
         return self._put(Call(work, True, peek, can_wait))
 
     def _put(self, call: Call) -> asyncio.Future[Any]:
+        if self._process != os.getpid():  # a fork takes no threads along: nobody would ever answer
+            raise NotOpen("the SQLite backend was opened before this process was forked; make another one here")
         self._calls.put(call)
         return call.future
 
@@ -188,16 +194,21 @@ class StoreThread:
                 self._read(session, [call])
 
     def _connected(self) -> Session:
+        if self._session is not None and connecting.file_at(self._path) != self._file:
+            # SQLite would go on writing to a file that nobody finds any more, and every answer would be lost.
+            log.warning("the SQLite file was moved, removed or replaced: it is opened anew")
+            self._drop_connection()
         if self._session is None:
             self._session = Session(self._connect(), self._clock)
-            self._was_connected = True
+            self._file = connecting.file_at(self._path)
         return self._session
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            return connecting.connect(self._path, self._synchronous, self._patience, may_create=self._may_create)
+            may_create = self._may_create and self._file is None  # an empty store is no answer to a lost one
+            return connecting.connect(self._path, self._synchronous, self._patience, may_create=may_create)
         except ScheduleError as error:
-            if not self._was_connected:
+            if self._file is None:
                 raise
             # It was a good path: this passes, and callers ride it out or are told so (OPS-1, OPS-2).
             raise StoreUnavailable(f"the SQLite file cannot be opened any more: {error.reason}") from error

@@ -53,6 +53,18 @@ class LockClauses:
                     raise ValueError("out")
             await _take(two)
 
+    @clause(
+        "LEASE-8",
+        "a lock whose block has ended is free also when the clock was set back since",
+        level=Level.NODES,
+        uses=("scheduler", "virtual", "step"),
+    )
+    async def test_a_released_lock_does_not_wait_for_the_clock(self, scene: Scene) -> None:
+        async with scene.scheduler() as one, scene.scheduler() as two:
+            await _take(one)
+            await scene.step(hours=-1)
+            await _take(two)
+
     @clause("LEASE-8", "each holder has a higher token than the one before", level=Level.NODES, uses=("scheduler",))
     async def test_a_lock_token_does_not_repeat(self, scene: Scene) -> None:
         async with scene.scheduler() as one, scene.scheduler() as two:

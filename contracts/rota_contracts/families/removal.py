@@ -32,6 +32,38 @@ class RemovalClauses:
                 await node.trigger_once("job")
             assert await node.unschedule("job") is False
 
+    @clause(
+        "REG-4",
+        "a removal whose answer was lost does not take the job away again when it has come back before the repeat",
+        level=Level.NODES,
+        uses=("hold",),
+    )
+    async def test_a_repeated_removal_does_not_take_a_job_that_came_back(self, scene: Scene) -> None:
+        async with scene.open(concurrency=0) as client, scene.open() as node:
+            await client.schedule(manual())
+            with scene.hold(client, "remove", lost=True) as held:
+                removing = asyncio.create_task(client.unschedule("job"))
+                await scene.eventually(lambda: held.waiting)
+                assert await node.schedule(manual()) is ScheduleOutcome.REGISTERED
+            assert await removing is True
+            assert await node.get_schedule("job") == manual()
+
+    @clause(
+        "REG-4",
+        "a registration whose answer was lost does not bring the job back when it was removed before the repeat",
+        level=Level.NODES,
+        uses=("hold",),
+    )
+    async def test_a_repeated_registration_does_not_bring_a_removed_job_back(self, scene: Scene) -> None:
+        async with scene.open(concurrency=0) as client, scene.open() as node:
+            with scene.hold(client, "register", lost=True) as held:
+                registering = asyncio.create_task(client.schedule(manual()))
+                await scene.eventually(lambda: held.waiting)
+                assert await node.unschedule("job") is True
+            assert await registering is ScheduleOutcome.REGISTERED
+            assert await node.get_schedule("job") is None
+            assert await told(scene, 1) == ["JobRegistered"]
+
     @clause("REG-4", "queued and delayed runs of a removed job end CANCELLED and never start", uses=("virtual",))
     async def test_queued_runs_of_a_removed_job_never_start(self, scene: Scene) -> None:
         async with scene.open() as node:

@@ -37,6 +37,16 @@ class NeverReleased(InProcessBackend):
         return self._locks.get(name) if ttl is None else await super().lock(name, node_id, ttl)
 
 
+class ReleasedByTheClock(InProcessBackend):
+    """A lock that is released lasts until now: nobody's, unless the clock is set back."""
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        grant = await super().lock(name, node_id, ttl)
+        if grant is not None and ttl is None:
+            self._locks[name] = grant
+        return grant
+
+
 class OneToken(InProcessBackend):
     """Every holder has the same token."""
 
@@ -84,6 +94,9 @@ FAULTS = [
     Fault("a lock outlives its block", "LEASE-8", of(
         "LEASE-8", "a_lock_does_not_outlive_its_block",
     ), on(NeverReleased)),
+    Fault("a released lock waits for the clock", "LEASE-8", of(
+        "LEASE-8", "a_released_lock_does_not_wait_for_the_clock",
+    ), on(ReleasedByTheClock)),
     Fault("lock tokens repeat", "LEASE-8", of(
         "LEASE-8", "a_lock_token_does_not_repeat", "a_block_does_not_get_its_lock_back_unnoticed",
     ), on(OneToken)),

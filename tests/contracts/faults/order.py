@@ -66,7 +66,10 @@ class OneAtATime(InProcessBackend):
 
 def _delay_in_place(lane: Lane, run: Run, until: datetime) -> None:
     run.start_at = until
-    lane.add(run)
+    if lane.head is None:
+        lane.head = run  # as a run that waits for its retry
+    else:
+        lane.add(run)
 
 
 def _always_at_the_tail(lane: Lane, run: Run) -> None:

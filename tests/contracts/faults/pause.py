@@ -20,9 +20,9 @@ from tests.contracts.faults.replacement import start_everything
 
 
 class _BlindLanes(ReadyLanes):
-    def refresh(self, lane: Lane, now: datetime) -> bool:
+    def _place(self, lane: Lane, now: datetime) -> bool:
         paused, lane.paused = lane.paused, None
-        ready = super().refresh(lane, now)
+        ready = super()._place(lane, now)
         lane.paused = paused
         return ready
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from attrs import evolve
 
-from rota.backend import Registration, Removal, Settlement
+from rota.backend import JobKey, Registered, Registration, Removal, Settlement
 from rota.errors import JobNotFound
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
@@ -54,6 +55,25 @@ class RemovesWithoutALook(InProcessBackend):
     async def remove(self, removal: Removal) -> bool:
         standing = await self.standing(removal.key)
         return await super().remove(evolve(removal, expected=standing.revision))
+
+
+class KnowsOnlyItsLastRequest(InProcessBackend):
+    """A repeat has its first answer only as long as nobody else came."""
+
+    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
+        answers = await super().register(batch)
+        for each in batch:
+            self._forget_requests(each.key)
+        return answers
+
+    async def remove(self, removal: Removal) -> bool:
+        removed = await super().remove(removal)
+        self._forget_requests(removal.key)
+        return removed
+
+    def _forget_requests(self, key: JobKey) -> None:
+        if (lane := self._lanes.get(key)) is not None:
+            lane.requests = lane.requests[:1]
 
 
 class ForgetsRemovedAttempts(InProcessBackend):
@@ -161,6 +181,16 @@ FAULTS = [
         "CRON-4",
         of("CRON-4", "test_a_removal_overtaken_by_a_tick_does_not_decide_it_again"),
         on(RemovesWithoutALook),
+    ),
+    Fault(
+        "a job knows only the last request",
+        "REG-4",
+        of(
+            "REG-4",
+            "test_a_repeated_removal_does_not_take_a_job_that_came_back",
+            "test_a_repeated_registration_does_not_bring_a_removed_job_back",
+        ),
+        on(KnowsOnlyItsLastRequest),
     ),
     Fault(
         "attempts of removed jobs are forgotten",

@@ -7,6 +7,7 @@ from rota.backend.port import Backend
 from rota.backend.types import (
     NO_RUN,
     REPLAY_MEMORY,
+    REQUESTS_KNOWN,
     Census,
     Claim,
     Claimed,
@@ -40,13 +41,14 @@ from rota.backend.types import (
     event_occurrence,
     event_run_id,
     is_held,
+    known_requests,
 )
 
 __all__ = [
-    "NO_RUN", "REPLAY_MEMORY",
+    "NO_RUN", "REPLAY_MEMORY", "REQUESTS_KNOWN",
     "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
     "Fact", "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
     "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside",
     "Settlement", "Standing", "StoredJob", "event_answer", "event_occurrence", "event_run_id", "is_held",
-    "schedule_text",
+    "known_requests", "schedule_text",
 ]  # fmt: skip

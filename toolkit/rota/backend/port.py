@@ -124,8 +124,8 @@ class Backend(ABC):
         """Per item, in one step: key taken within its TTL -> DUPLICATE (KEY-1, KEY-3); revision differs -> CONFLICT;
         else take the key, and if it `changes` anything store definition, owner, next_due, mark and decisions, move the
         revision, and record the REGISTERED fact (REG-1 to REG-3). Queued and running runs keep their definition; the
-        lane's queue and priority follow the new one. A paused job stays paused. A repeat (same request_id) gives the
-        first answer."""
+        lane's queue and priority follow the new one. A paused job stays paused. A repeat (same request_id) of what was
+        stored is STORED, also when up to `REQUESTS_KNOWN` - 1 other registrations and removals came between."""
 
     @abstractmethod
     async def remove(self, removal: Removal) -> bool:
@@ -134,7 +134,7 @@ class Backend(ABC):
 
         A leased run goes on, but is never retried. Mark, keys, revision, tokens, history and decisions stay. No claim
         of the job succeeds after it returned. False where there is no such job or the revision moved; a repeat (same
-        request_id) gives the first answer."""
+        request_id) gives the first answer, also when the job has come back since, as for `register`."""
 
     @abstractmethod
     async def pause(self, change: PauseChange) -> bool:

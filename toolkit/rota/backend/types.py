@@ -27,13 +27,16 @@ class JobKey(NamedTuple):
     job_id: str
 
 
+PART_OF_OCCURRENCE = "\x1f"  # no name holds it (ID-1)
+
+
 def event_occurrence(key: JobKey, event: Event) -> str:
     """What names an event among the occurrences of a job (EVENT-3): its id, with its scope where that is another.
 
-    Jobs of the platform hear of every scope, and each scope gives ids of its own (EVENT-1). No name holds the separator
-    (ID-1).
+    Jobs of the platform hear of every scope, and each scope gives ids of its own (EVENT-1).
     """
-    return event.event_id if event.scope_id == key.scope_id else f"{event.scope_id}\x1f{event.event_id}"
+    is_own = event.scope_id == key.scope_id
+    return event.event_id if is_own else f"{event.scope_id}{PART_OF_OCCURRENCE}{event.event_id}"
 
 
 def event_run_id(key: JobKey, occurrence: str) -> UUID:
@@ -42,6 +45,15 @@ def event_run_id(key: JobKey, occurrence: str) -> UUID:
 
 
 # --- jobs ---
+
+
+# How many of the requests that changed a job it knows: a repeat gives the first answer also when others came between.
+REQUESTS_KNOWN = 8
+
+
+def known_requests(before: tuple[UUID, ...], new: UUID) -> tuple[UUID, ...]:
+    """What a job knows after one more, the newest first."""
+    return (new, *before)[:REQUESTS_KNOWN]
 
 
 @frozen

@@ -37,7 +37,7 @@ CREATE TABLE job (
     paused text,
     next_due timestamptz,
     decided timestamptz,
-    last_request uuid,
+    requests uuid[] NOT NULL DEFAULT '{}',  -- the last eight that changed it, the newest first
     fired_since boolean NOT NULL DEFAULT false,
     source_module text,
     event_type text,

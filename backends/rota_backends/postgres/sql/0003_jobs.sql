@@ -26,7 +26,7 @@ BEGIN
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
     SELECT * INTO j FROM job WHERE lane = v_lane;
-    IF j.last_request = p_request THEN
+    IF p_request = ANY (j.requests) THEN
         RETURN 'stored';
     END IF;
     IF p_key IS NOT NULL THEN
@@ -50,7 +50,7 @@ BEGIN
     WHERE lane = v_lane;
     INSERT INTO definition (lane, handler, queue, priority, body, payload)
     VALUES (v_lane, p_handler, p_queue, p_priority, p_body, p_payload) RETURNING id INTO v_definition;
-    UPDATE job SET definition = v_definition, owner = p_owner, revision = revision + 1, last_request = p_request,
+    UPDATE job SET definition = v_definition, owner = p_owner, revision = revision + 1, requests = (p_request || requests)[1:8],
         decided = coalesce(p_decided, decided), next_due = p_next_due,
         source_module = p_module, event_type = p_type, subject = p_subject WHERE lane = v_lane;
     PERFORM _remember(v_lane, p_decisions);
@@ -92,10 +92,10 @@ DECLARE
 BEGIN
     v_lane := _locked(p_scope, p_job);
     SELECT * INTO j FROM job WHERE lane = v_lane;
-    IF j.definition IS NULL THEN
-        RETURN coalesce(j.last_request = p_request, false);
+    IF p_request = ANY (j.requests) THEN
+        RETURN true;
     END IF;
-    IF j.revision <> p_expected THEN
+    IF j.definition IS NULL OR j.revision <> p_expected THEN
         RETURN false;
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
@@ -110,7 +110,7 @@ BEGIN
     WHERE id = v_lane;
     UPDATE definition SET retired_at = v_at WHERE id = j.definition;
     UPDATE job SET definition = NULL, paused = NULL, owner = NULL, next_due = NULL, source_module = NULL,
-        event_type = NULL, subject = NULL, revision = revision + 1, last_request = p_request,
+        event_type = NULL, subject = NULL, revision = revision + 1, requests = (p_request || requests)[1:8],
         decided = coalesce(p_decided, decided) WHERE lane = v_lane;
     PERFORM _remember(v_lane, p_decisions);
     RETURN true;

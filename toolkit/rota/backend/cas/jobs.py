@@ -8,7 +8,17 @@ from rota.backend.cas import keys
 from rota.backend.cas.base import Base
 from rota.backend.cas.records import Lane, load, text_of
 from rota.backend.cas.step import Step
-from rota.backend.types import JobKey, JobQuery, PauseChange, Registered, Registration, Removal, Standing, StoredJob
+from rota.backend.types import (
+    JobKey,
+    JobQuery,
+    PauseChange,
+    Registered,
+    Registration,
+    Removal,
+    Standing,
+    StoredJob,
+    known_requests,
+)
 from rota.run import RunState
 
 _SWEPT = 15  # runs in one commit
@@ -27,7 +37,7 @@ class Jobs(Base):
     async def _register(self, new: Registration) -> Registered:
         async def change(step: Step) -> Registered:
             lane, taken = step.lane, new.idempotency_key
-            if lane.last_request == new.request_id:
+            if new.request_id in lane.requests:
                 return Registered.STORED
             holder = None if taken is None else await step.holder("registration", taken.key)
             if holder is not None and holder != new.request_id:
@@ -45,9 +55,9 @@ class Jobs(Base):
     async def remove(self, removal: Removal) -> bool:
         async def change(step: Step) -> bool:
             lane = step.lane
-            if lane.definition is None:
-                return lane.last_request == removal.request_id
-            if lane.revision != removal.expected:
+            if removal.request_id in lane.requests:
+                return True
+            if lane.definition is None or lane.revision != removal.expected:
                 return False
             _remove(step, removal)
             return True
@@ -104,7 +114,7 @@ def _store(step: Step, new: Registration) -> None:
     lane.next_due = new.next_due
     lane.decided = new.decided or lane.decided
     lane.revision += 1
-    lane.last_request = new.request_id
+    lane.requests = known_requests(lane.requests, new.request_id)
     step.remember(*new.decisions)
     step.tell_registered()
 
@@ -122,4 +132,4 @@ def _remove(step: Step, removal: Removal) -> None:
         lane.head = None
     lane.definition = lane.paused = lane.owner = lane.next_due = None
     lane.revision += 1
-    lane.last_request = removal.request_id
+    lane.requests = known_requests(lane.requests, removal.request_id)

@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
 
-from rota.backend.types import JobKey
+from rota.backend.types import PART_OF_OCCURRENCE, JobKey
 
 META_SCHEMA, META_TELLS, META_ADMINS = "meta/schema", "meta/tells", "meta/admins"
 RELAY, RELAY_NOTICES = "relay", "relay-notices"
@@ -80,8 +80,8 @@ def decision(key: JobKey, number: int) -> str:
 
 
 def taken(kind: str, key: JobKey, text: str) -> str:
-    """An idempotency key."""
-    return f"key/{kind}/{path(key)}/{text}"
+    """An idempotency key; of an event of another scope the text has two parts (`event_occurrence`)."""
+    return f"key/{kind}/{path(key)}/{'/'.join(map(name, text.split(PART_OF_OCCURRENCE)))}"
 
 
 def replayed(scope_id: str, letter: UUID) -> str:

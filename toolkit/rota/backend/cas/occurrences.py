@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -39,16 +38,19 @@ class Occurrences(Base):
 
     async def due(self, limit: int) -> Due:
         now = await self.now()
-        entries = await self.store.scan("due/", "", limit + 1)
-        instants = [keys.instant_of(each.key) for each in entries]
-        over = bisect_right(instants, now, hi=min(limit, len(instants)))
-        lanes = await self._lanes([load(each.value, JobKey) for each in entries[:over]])
+        over: list[JobKey] = []
+        next_at = None
+        async for each in self._all("due/"):
+            if len(over) == limit or keys.instant_of(each.key) > now:
+                next_at = keys.instant_of(each.key)
+                break
+            over.append(load(each.value, JobKey))
         due = [
             DueJob(lane.key, lane.job, lane.revision, lane.next_due, lane.paused)
-            for lane in lanes
+            for lane in await self._lanes(over)
             if lane.job is not None and lane.next_due is not None and lane.next_due <= now
         ]
-        return Due(now, due, instants[over] if over < len(instants) else None)
+        return Due(now, due, next_at)
 
     async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
         return await self._for_each(batch, self._fire)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from rota.backend import liveness
@@ -16,6 +17,8 @@ from rota.backend.cas.work import Work
 from rota.backend.fact import Fact
 from rota.backend.types import Census, JobKey, LockGrant, NodeInfo, Notice, Prune, RunQuery, SetAside, is_held
 from rota.run import Decision, JobRun
+
+News = TypeVar("News", Fact, Notice)
 
 
 class Reading(Jobs, Work):
@@ -155,14 +158,7 @@ class Reading(Jobs, Work):
         if not await self._take_turn(keys.RELAY, node_id, lease):
             return None
         await self._forget_told(keys.fact, done, set_aside)
-        facts: list[Fact] = []
-        async for found in self._all("fact/"):
-            fact = load(found.value, Told).fact()
-            if JobKey(fact.scope_id, fact.subject) not in skip:
-                facts.append(fact)
-                if len(facts) == limit:
-                    break
-        return facts
+        return await self._untold("fact/", lambda data: load(data, Told).fact(), skip, limit)
 
     async def notices(
         self,
@@ -182,8 +178,20 @@ class Reading(Jobs, Work):
         if not await self._take_turn(keys.RELAY_NOTICES, node_id, lease):
             return None
         await self._forget_told(keys.notice, done, set_aside)
-        found: list[Notice] = [load(each.value, Notice) async for each in self._all("notice/")]
-        return [notice for notice in found if notice.key not in skip][:limit]
+        return await self._untold("notice/", lambda data: load(data, Notice), skip, limit)
+
+    async def _untold(
+        self, prefix: str, read: Callable[[bytes], News], skip: Collection[JobKey], limit: int
+    ) -> list[News]:
+        """The next ones in order, read no further than the page."""
+        page: list[News] = []
+        async for found in self._all(prefix):
+            each = read(found.value)
+            if each.key not in skip:
+                page.append(each)
+            if len(page) >= limit:
+                break
+        return page
 
     async def _forget_told(
         self, where: Callable[[int], str], done: Sequence[int], set_aside: Sequence[SetAside]
@@ -242,7 +250,8 @@ class Reading(Jobs, Work):
 
         def change(held: Held | None) -> tuple[LockGrant | None, Held | None]:
             is_mine = held is not None and held.holder == node_id
-            if held is not None and held.until > now and not is_mine:
+            is_released = held is None or not held.holder
+            if held is not None and held.until > now and not (is_mine or is_released):
                 return None, None
             token = 1 if held is None else held.token + (not is_mine)
             until = now if ttl is None else now + ttl

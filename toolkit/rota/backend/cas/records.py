@@ -74,7 +74,7 @@ class Lane:
     paused: str | None = None
     next_due: datetime | None = None
     decided: datetime | None = None
-    last_request: UUID | None = None
+    requests: tuple[UUID, ...] = ()  # the last ones that changed the job
     # work
     head: Entry | None = None  # leased, or waiting for a retry: it holds the lane
     stop: str | None = None  # somebody asked the head to stop

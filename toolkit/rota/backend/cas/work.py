@@ -72,24 +72,37 @@ class Work(Base):
         return await self._as_claims([each.key for each in held if each.number == request.number], request.handlers)
 
     async def _take(self, request: ClaimRequest, starting: list[Place], ready: list[Versioned]) -> list[Claim]:
-        """As many as there is room for, at once; where somebody else was faster, the next ones in turn."""
+        """As many as there is room for, at once; where nothing was to be had, the next ones in turn."""
         claims: list[Claim] = []
         wave: list[Place] = []
         taken: Counter[str] = Counter()
         serves, seen = self._serves(request), set[JobKey]()
+
+        def has_room(queue: str) -> bool:
+            return request.queues is None or request.queues.get(queue, 0) > taken[queue]
+
+        async def take_wave() -> None:
+            nonlocal taken
+            claims.extend(await self._take_all(wave, request, serves))
+            wave.clear()
+            taken = Counter(claim.queue for claim in claims)
+
         async for place in self._in_turn(starting, ready):
-            has_room = request.queues is None or request.queues.get(place.queue, 0) > taken[place.queue]
-            if place.key in seen or not has_room or not await serves(place.handler):
+            if place.key in seen or not await serves(place.handler):
+                continue
+            if not has_room(place.queue) and any(each.queue == place.queue for each in wave):
+                await take_wave()  # who gets nothing must not keep its slot from the next
+            if not has_room(place.queue):
                 continue
             seen.add(place.key)
             wave.append(place)
             taken[place.queue] += 1
             if len(claims) + len(wave) == request.limit:
-                claims += await self._take_all(wave, request, serves)
-                wave, taken = [], Counter(claim.queue for claim in claims)
+                await take_wave()
                 if len(claims) == request.limit:
                     break
-        return claims + await self._take_all(wave, request, serves)
+        await take_wave()
+        return claims
 
     async def _take_all(self, wave: list[Place], request: ClaimRequest, serves: Serves) -> list[Claim]:
         taken = await self._for_each(wave, lambda place: self._take_one(place, request, serves))
