@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -45,7 +45,7 @@ class Pages(InProcessBackend):
 
 
 @asynccontextmanager
-async def _client(backend: InProcessBackend, **options: Any) -> AsyncIterator[Scheduler]:
+async def _client(backend: InProcessBackend, **options: Any) -> AsyncGenerator[Scheduler]:
     async with Scheduler(backend, HandlerRegistry(), concurrency=0, **options) as scheduler:
         await scheduler.schedule(manual("job"))
         yield scheduler
@@ -94,14 +94,16 @@ async def test_one_value_that_is_not_in_order_stores_nothing(odd: dict[str, Any]
 
 
 async def test_names_of_triggers_check_themselves() -> None:
+    odd: Any
     for odd in ("", "a\x00b", 7):
         with pytest.raises(ScheduleError, match="job_id"):
-            TriggerOnce(odd)  # type: ignore[arg-type]
+            TriggerOnce(odd)
     with pytest.raises(ScheduleError, match="scope_id"):
         TriggerOnce("job", scope_id="")
     async with _client(InProcessBackend()) as client:
+        odd = ["job"]
         with pytest.raises(ScheduleError, match="triggers: must be TriggerOnce values, not str"):
-            await client.trigger_many(["job"])  # type: ignore[list-item]
+            await client.trigger_many(odd)
     with pytest.raises(NotOpen):
         await client.trigger_many([])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,7 +152,7 @@ class Store(Backend):
     # --- its schema, for `rota db` ---
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Connections]:
+    async def _connected(self) -> AsyncGenerator[Connections]:
         """For a moment; of a backend that is open everything stays as it is."""
         async with self._alone():
             if self._opened:
