@@ -216,6 +216,8 @@ async def test_a_call_cut_off_by_the_end_leaves_nothing_behind(backend: Postgres
     with pytest.raises(OutcomeUnknown):
         await calling
     assert asyncio.all_tasks() == {asyncio.current_task()}
+    await sql(f"SELECT pg_terminate_backend(pid) {_OTHERS}")  # it sleeps on, with a snapshot that others would notice
+    await _eventually(lambda: _count(_OTHERS), 0)
 
 
 async def test_closing_that_is_cancelled_half_way_leaves_nothing_behind() -> None:
