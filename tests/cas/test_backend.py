@@ -336,12 +336,14 @@ async def test_a_claim_takes_its_runs_at_once_and_never_more_than_asked() -> Non
     assert len(await claim(backend, limit=5)) == 3
 
 
-async def test_a_batch_that_fails_leaves_nothing_going_on() -> None:
+async def test_a_batch_that_fails_leaves_nothing_going_on_and_is_not_told_as_nothing() -> None:
     backend = backend_on(store := DyingStore())
     jobs = [await register(backend, f"job {number}") for number in range(10)]
     store.left = 3
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(OutcomeUnknown, match="some may be stored"):
         await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 100) for key in jobs])
+    with pytest.raises(StoreUnavailable):
+        await backend.enqueue([Enqueue(jobs[0], uuid4(), Cause.MANUAL, 100)])
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -21,7 +21,7 @@ from rota.backend.port import Backend
 from rota.backend.types import JobKey
 from rota.capability import Capability, Precision
 from rota.clock import Clock, VirtualClock
-from rota.errors import ScheduleError, StoreUnavailable
+from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.waits import seconds_after
 
 log = logging.getLogger("rota")
@@ -187,6 +187,15 @@ class Base(Backend):
 
     async def _for_each(self, batch: Sequence[K], change: Callable[[K], Awaitable[R]]) -> list[R]:
         """Every answer, in order. Jobs do not wait for each other; what concerns one job happens in the order given."""
+        try:
+            return await self._each(batch, change)
+        except StoreUnavailable as error:
+            if len(batch) < 2:
+                raise
+            # Others may be stored, or on their way: that nothing happened can be said of a single one only (OPS-2).
+            raise OutcomeUnknown(f"of {len(batch)} some may be stored: {error}") from error
+
+    async def _each(self, batch: Sequence[K], change: Callable[[K], Awaitable[R]]) -> list[R]:
         lines: dict[JobKey, list[int]] = {}
         for number, each in enumerate(batch):
             lines.setdefault(each.key, []).append(number)
