@@ -166,8 +166,8 @@ class Backend(ABC):
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
         """Per item: the id of the run that stands for it, or why none does (MANUAL-1, KEY-4, RETRY-5).
 
-        Several of one job are stored in the order given. If the call fails, `StoreUnavailable` says that none of them is
-        stored; where some may be, it is `OutcomeUnknown` (OPS-2).
+        Several of one job are stored in the order given. If the call fails, `StoreUnavailable` says that none of them
+        is stored; where some may be, it is `OutcomeUnknown` (OPS-2).
 
         What was done stays done, whatever became of the run or its job since: a key that is held by this very run id,
         and a replay of the same letter within `REPLAY_MEMORY`, found by scope and letter alone, are as good as a known
