@@ -17,8 +17,8 @@ MEANINGS = {
     "concurrency": "slots for all queues together, where `queues` is not given; 0 makes a client that works nothing",
     "lease": "how long a claim holds without renewal; renewed at a third of it (LEASE-2)",
     "drain_timeout": "how long leaving waits for handlers before it cancels them; None waits for ever (LEASE-5)",
-    "cancel_grace": "how long a cancelled body may take to end before its lane is freed all the same (LEASE-4); keep it "
-    "below a fifth of the lease",
+    "cancel_grace": "how long a cancelled body may take to end before its lane is freed (LEASE-4); "
+    "keep it below a fifth of the lease",
     "retention": "how much history is kept per job (HIST-2)",
     "requires": "capabilities the backend must have, or construction fails (CAP-1)",
     "services": "what handlers get from `ctx.services`: instances and factories by type or name",
