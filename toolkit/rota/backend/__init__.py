@@ -7,6 +7,7 @@ from rota.backend.port import Backend
 from rota.backend.types import (
     NO_RUN,
     REPLAY_MEMORY,
+    Bookmark,
     Census,
     Claim,
     Claimed,
@@ -44,7 +45,7 @@ from rota.backend.types import (
 
 __all__ = [
     "NO_RUN", "REPLAY_MEMORY",
-    "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
+    "Backend", "Bookmark", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
     "Fact", "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
     "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside",
     "Settlement", "Standing", "StoredJob", "event_answer", "event_occurrence", "event_run_id", "is_held",
