@@ -4,13 +4,24 @@ were left."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 
-from rota.backend import ClaimRequest, Enqueue, EventLimits, JobKey, PauseChange, Prune, Registration, RunQuery
+from rota.backend import (
+    Bookmark,
+    ClaimRequest,
+    Enqueue,
+    EventLimits,
+    JobKey,
+    PauseChange,
+    Prune,
+    Registered,
+    Registration,
+    RunQuery,
+)
 from rota.backend.cas import CasBackend, Put, Versioned
 from rota.clock import VirtualClock
 from rota.cron import Cron
@@ -360,3 +371,40 @@ async def test_triggers_of_one_job_through_one_connection_do_not_compete() -> No
     store.commits = 0
     await asyncio.gather(*(trigger(backend, key) for _ in range(20)))
     assert store.commits == 20
+
+
+class Interrupted(MemoryStore):
+    """Before the call of this number something else happens."""
+
+    def __init__(self, shelf: Shelf, number: int, happens: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(shelf)
+        self.left = number
+        self._happens = happens
+
+    async def _go_last(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            await self._happens()
+
+
+async def _registered(backend: CasBackend, handler: str) -> None:
+    job = JobDefinition("job", handler, OnEvent("shop", "Ordered"))
+    expected = (await backend.standing(JobKey("default", "job"))).revision
+    assert await backend.register([Registration(job, expected, uuid4())]) == [Registered.STORED]
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+async def test_a_job_registered_after_the_bookmark_moved_is_never_matched(number: int) -> None:
+    shelf, limits = Shelf(), EventLimits(timedelta(days=1), 10, 16)
+    rival = backend_on(MemoryStore(shelf))
+
+    async def happens() -> None:
+        await rival.bookmark("events", 0, 1)
+        await _registered(rival, "newer")
+
+    await _registered(rival, "older")
+    store = Interrupted(shelf, number, happens)
+    answers = await backend_on(store).notify([Event("shop", "Ordered")], limits, since=Bookmark("events", 0))
+    runs = await rival.runs(RunQuery("default", "job"))
+    assert [run.handler_name for run in runs] in ([], ["older"])
+    assert bool(answers) is (bool(runs) or store.left > 0), "a sweep is told when it was too late"

@@ -1,4 +1,5 @@
-"""Repeats that only the port can make: an application does not know the id of its request. On every backend."""
+"""Repeats and guards that only the port can make: an application does not know the id of its request, nor where a sweep
+is. On every backend."""
 
 from __future__ import annotations
 
@@ -9,9 +10,22 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, LeaseRef, Registration, Removal, RunQuery
+from rota.backend import (
+    Backend,
+    Bookmark,
+    Claim,
+    ClaimRequest,
+    Enqueue,
+    EventLimits,
+    JobKey,
+    LeaseRef,
+    Registration,
+    Removal,
+    RunQuery,
+)
 from rota.backend.cas import CasBackend
-from rota.definition import JobDefinition, Manual
+from rota.definition import JobDefinition, Manual, OnEvent
+from rota.event import Event
 from rota.run import Cause, RunState
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
@@ -21,6 +35,7 @@ from tests.servers import SCHEMA, fresh_store
 
 _KEY = JobKey("default", "job")
 _LEASE = timedelta(minutes=1)
+_LIMITS = EventLimits(timedelta(days=1), 10, 16)
 
 
 @pytest.fixture(params=["in process", "sqlite", "postgres", "cas"])
@@ -66,3 +81,44 @@ async def test_a_repeated_removal_gives_the_first_answer(backend: Backend) -> No
     assert await backend.remove(removal) is True
     assert await backend.remove(removal) is True
     assert await backend.remove(old) is False
+
+
+async def _listening(backend: Backend) -> None:
+    await backend.register([Registration(JobDefinition("job", "work", OnEvent("shop", "Ordered")), 0, uuid4())])
+
+
+async def _events(backend: Backend) -> list[str | None]:
+    return [run.event_id for run in await backend.runs(RunQuery("default", "job"))]
+
+
+async def test_events_make_their_runs_while_the_bookmark_is_where_they_were_read(backend: Backend) -> None:
+    await _listening(backend)
+    first, second = Event("shop", "Ordered", event_id="1"), Event("shop", "Ordered", event_id="2")
+    (made,) = await backend.notify([first], _LIMITS, since=Bookmark("events", 0))
+    assert len(made) == 1
+    assert await backend.notify([first], _LIMITS, since=Bookmark("events", 0)) == [made], "a repeat"
+    assert await backend.bookmark("events", 0, 1) == 1
+    made, nothing = await backend.notify([second, Event("shop", "Paid")], _LIMITS, since=Bookmark("events", 1))
+    assert (len(made), nothing) == (1, [])
+    assert await _events(backend) == ["2", "1"]
+
+
+async def test_events_make_no_run_once_the_bookmark_has_moved(backend: Backend) -> None:
+    await backend.bookmark("events", 0, 5)
+    await backend.bookmark("events/of others", 0, 7)
+    await _listening(backend)
+    events = [Event("shop", "Ordered", event_id="1"), Event("shop", "Paid")]
+    for since in (Bookmark("events", 0), Bookmark("events", 7), Bookmark("events/new", 5)):
+        assert await backend.notify(events, _LIMITS, since=since) == []
+    assert await _events(backend) == []
+
+
+async def test_a_repeat_makes_nothing_once_the_bookmark_has_moved(backend: Backend) -> None:
+    await _listening(backend)
+    events = [Event("shop", "Ordered", event_id="1")]
+    await backend.notify(events, _LIMITS, since=Bookmark("events", 0))
+    await backend.bookmark("events", 0, 1)
+    again = JobDefinition("again", "work", OnEvent("shop", "Ordered"))
+    await backend.register([Registration(again, 0, uuid4())])
+    assert await backend.notify(events, _LIMITS, since=Bookmark("events", 0)) == []
+    assert await backend.runs(RunQuery("default", "again")) == []

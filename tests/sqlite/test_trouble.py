@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rota import HandlerRegistry, JobContext, JobDefinition, Manual, OutcomeUnknown, RunState, Scheduler
-from rota.backend import Enqueue, JobKey, Registered, Registration, RunQuery
+from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, OutcomeUnknown, RunState, Scheduler
+from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, Registered, Registration, RunQuery
 from rota.errors import StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
@@ -51,6 +51,10 @@ class Outsider:
 
     def unlock(self) -> None:
         self._db.execute("ROLLBACK")
+
+    def move(self, bookmark: str, position: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO rota_bookmark VALUES (?, ?)", (bookmark, position))
+        self._db.execute("COMMIT")
 
     def close(self) -> None:
         self._db.close()
@@ -324,3 +328,17 @@ async def test_a_transaction_that_could_not_begin_is_not_left_open(
             with pytest.raises(OSError, match="broken"):
                 await call()
         await call()
+
+
+async def test_a_bookmark_that_moves_while_a_sweep_waits_for_the_lock_stops_it(
+    backend: SqliteBackend, outsider: Outsider
+) -> None:
+    listener = JobDefinition("listener", "ok", OnEvent("shop", "Ordered"))
+    await backend.register([Registration(listener, 0, new_run_id())])
+    outsider.lock()
+    limits = EventLimits(timedelta(days=1), 10, 16)
+    telling = asyncio.ensure_future(backend.notify([Event("shop", "Ordered")], limits, since=Bookmark("events", 0)))
+    assert await backend.bookmark("events") == 0  # it is served while the other one waits for the lock
+    outsider.move("events", 1)
+    assert await telling == []
+    assert await backend.runs(RunQuery("default", "listener")) == []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
-from uuid import UUID
 
 from rota.backend.port import Backend
 from rota.events import EventStore, Notifier
@@ -17,7 +16,7 @@ from rota.registry import HandlerRegistry
 from rota.relay import Relay, ToAdmins, ToEvents
 from rota.services import Services
 from rota.ticker import Ticker
-from rota.upkeep import Housekeeping, Sweep
+from rota.upkeep import Housekeeping, Notify, Sweep
 
 
 class Parts:
@@ -32,7 +31,7 @@ class Parts:
         *,
         events: EventStore | None,
         notifier: Notifier | None,
-        notify: Callable[..., Awaitable[list[UUID]]],
+        notify: Notify,
         job_store: int,
     ) -> None:
         self.node = Node(

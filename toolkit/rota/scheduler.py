@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from secrets import randbits
@@ -17,6 +17,7 @@ from rota.access.redaction import plain
 from rota.admin import Admin
 from rota.backend.port import Backend
 from rota.backend.types import (
+    Bookmark,
     EventLimits,
     JobKey,
     JobQuery,
@@ -405,19 +406,21 @@ class Scheduler:
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
-        return await self._notify(*stamped(events))
+        answers = await self._notify(stamped(events))
+        return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 
-    async def _notify(self, *events: Event) -> list[UUID]:
-        """The same for events as they are: those the sweep delivers were not written by whoever runs here."""
+    async def _notify(self, events: Sequence[Event], since: Bookmark | None = None) -> list[list[UUID | Refusal]]:
+        """The same for events as they are: those the sweep delivers were not written by whoever runs here, and count
+        only while the bookmark is where it read them. Empty: it is not (EVENT-5)."""
         self._open()
         if not self._backend.wants_events:
-            return []
+            return [[]] * len(events)
         limits = EventLimits(self._options.event_memory, self._options.lane_limit, self._options.max_depth)
-        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, events, limits)
+        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, events, limits, since=since)
         if any(Refusal.LANE_FULL in answer for answer in answers):
             full = next(event for event, answer in zip(events, answers, strict=True) if Refusal.LANE_FULL in answer)
             raise LaneFull(f"event {full.event_id}", full.scope_id, self._options.lane_limit)
-        return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
+        return answers
 
     async def get_run(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> JobRun | None:
         """One run of this scope."""

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from uuid import UUID
+from functools import partial
 
 from rota.backend.port import Backend
-from rota.backend.types import Prune
+from rota.backend.types import Bookmark, Prune
 from rota.clock import VirtualClock
 from rota.errors import LaneFull
 from rota.event import Event
 from rota.events import EventStore, JobNotifyEventStore
-from rota.events.store import name_of, positions_of
 from rota.loops import Loop, Turn
+from rota.positions import position_of
 from rota.run import Retention
+
+Notify = Callable[[Sequence[Event], Bookmark | None], Awaitable[Sequence[object]]]
 
 _PAGE = 500
 _ANSWERS_WITHIN = 10.0  # seconds, of an event store that is read
 _BATCH = 1000
-_EVENTS = "events"  # the bookmark of an event store without a name
 _JOB_STORE = "job store"
 _PRUNE_EVERY = timedelta(hours=1)
 
@@ -30,41 +31,14 @@ async def job_store_id(backend: Backend, proposed: int) -> int:
     return await backend.bookmark(_JOB_STORE, 0, proposed)
 
 
-class Position:
-    """How far the events of one event store were delivered to one job store (EVENT-5)."""
-
-    def __init__(self, backend: Backend, events: EventStore, job_store: int) -> None:
-        name = name_of(events)
-        self._bookmark = _EVENTS if name is None else f"{_EVENTS}/{name}"
-        self._kept = positions_of(events)
-        self._backend = backend
-        self._job_store = job_store
-
-    async def read(self) -> int:
-        """0 before the first event."""
-        if self._kept is not None:
-            return self._kept.get(self._job_store, 0)
-        return await self._backend.bookmark(self._bookmark)
-
-    async def move(self, position: int, reached: int) -> int:
-        """To `reached`, unless somebody else has moved it meanwhile; where it is then."""
-        if self._kept is None:
-            return await self._backend.bookmark(self._bookmark, position, reached)
-        if self._kept.get(self._job_store, 0) == position:
-            self._kept[self._job_store] = reached
-        return self._kept.get(self._job_store, 0)
-
-
 class Sweep:
     """Notifies again from the stored position on, so that a crash between write and notify loses nothing."""
 
-    def __init__(
-        self, backend: Backend, events: EventStore, notify: Callable[..., Awaitable[list[UUID]]], job_store: int
-    ) -> None:
+    def __init__(self, backend: Backend, events: EventStore, notify: Notify, job_store: int) -> None:
         self._events = events
         self._notify = notify
         self._job_store = job_store
-        self._position = Position(backend, events, job_store)
+        self._position = position_of(backend, events, job_store)
         self._is_virtual = isinstance(backend.clock, VirtualClock)
         self.loop = Loop("sweep", self._turn, backend.clock)
 
@@ -82,15 +56,15 @@ class Sweep:
         async with asyncio.timeout(None if self._is_virtual else _ANSWERS_WITHIN):
             page = await self._events.read(position, _PAGE)
         if page:
-            await self._deliver([event for _, event in page])
-            await self._move(position, page[-1][0])
-        return len(page)
+            await self._move(position, page[-1][0], [event for _, event in page])
+        return len(page)  # also where another sweep was faster: the next one begins where that one came to
 
-    async def _deliver(self, events: list[Event]) -> None:
+    async def _deliver(self, events: Sequence[Event], since: Bookmark | None) -> bool:
+        """Whether they count: there is no answer where another sweep was faster."""
         try:
-            await self._notify(*events)
+            return bool(await self._notify(events, since))
         except LaneFull:
-            return  # recorded as rejected, the others were taken: they are decided (EVENT-4)
+            return True  # recorded as rejected, the others were taken: they are decided (EVENT-4)
 
     async def _move_over_delivered(self, position: int) -> int:
         """What this process wrote and notified itself need not be read again."""
@@ -98,8 +72,9 @@ class Sweep:
         delivered = store.delivered(self._job_store) if isinstance(store, JobNotifyEventStore) else 0
         return await self._move(position, delivered) if delivered > position else position
 
-    async def _move(self, position: int, reached: int) -> int:
-        stored = await self._position.move(position, reached)
+    async def _move(self, position: int, reached: int, events: Sequence[Event] = ()) -> int:
+        """Over these events, which are delivered first, or over what was delivered before."""
+        stored = await self._position.move(position, reached, partial(self._deliver, events) if events else None)
         if isinstance(self._events, JobNotifyEventStore):
             self._events.delivered_up_to(stored, self._job_store)
         return stored

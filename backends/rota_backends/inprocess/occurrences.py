@@ -9,6 +9,7 @@ from uuid import UUID
 from rota.backend import (
     NO_RUN,
     REPLAY_MEMORY,
+    Bookmark,
     Due,
     DueJob,
     Enqueue,
@@ -164,7 +165,11 @@ class Occurrences(Store):
         memory = run.queued_at + REPLAY_MEMORY
         self._replays.take((run.lane.key.scope_id, letter.run_id), run.run_id, memory)
 
-    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
+        if since is not None and self._bookmarks.get(since.name, 0) != since.position:
+            return []
         if not self._subscriptions:
             return [[]] * len(events)
         now = self.clock.now()

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from rota.backend import (
     NO_RUN,
+    Bookmark,
     Due,
     DueJob,
     Enqueue,
@@ -30,6 +31,7 @@ from rota_backends.postgres.triggers import Answers
 from rota_backends.postgres.wakeups import WITHIN
 from rota_backends.postgres.within import arrive_within
 
+_PASSED = "passed"  # the bookmark is not any more where the events were read
 _MANY = 400  # triggers that are worth a second statement
 _REFUSALS = {each.value: each for each in Refusal}
 _RESULTS = {each.value: each for each in FireResult}
@@ -124,33 +126,50 @@ class Occurrences(Store):
             answers[row["number"] - 1] = row["run_id"] or _REFUSALS[row["refusal"]]
         return answers
 
-    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
         heard = await self._heard({_kind(event) for event in events})
         if not heard:
             return [[]] * len(events)
-        return [await self._notify(event, limits) if _kind(event) in heard else [] for event in events]
+        answers: list[list[UUID | Refusal]] = []
+        for event in events:
+            answer = await self._notify(event, limits, since) if _kind(event) in heard else []
+            if answer is None:
+                return []
+            answers.append(answer)
+        return answers
 
     async def _heard(self, kinds: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """Most events concern no job: one question for a whole batch of them."""
         found = await self._fetch(self._sql.heard, [module for module, _ in kinds], [kind for _, kind in kinds])
         return {(row[0], row[1]) for row in found}
 
-    async def _notify(self, event: Event, limits: EventLimits) -> list[UUID | Refusal]:
+    async def _notify(self, event: Event, limits: EventLimits, since: Bookmark | None) -> Answers | None:
+        """None: the bookmark has moved, and nothing more was made."""
         kind = (event.scope_id, *_kind(event), event.subject)
         keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
         answers: Answers = []
         for page in (keys[start : start + _PAGE] for start in range(0, len(keys), _PAGE)):
-            answers += await self._notify_some(event, limits, page)
+            some = await self._notify_some(event, limits, page, since)
+            if some is None:
+                return None
+            answers += some
         return answers
 
-    async def _notify_some(self, event: Event, limits: EventLimits, keys: Sequence[JobKey]) -> Answers:
+    async def _notify_some(
+        self, event: Event, limits: EventLimits, keys: Sequence[JobKey], since: Bookmark | None
+    ) -> Answers | None:
         occurrences = [event_occurrence(key, event) for key in keys]
         found = await self._fetch(
             self._sql.notify, self._now(), self._announcer.tag(), event.scope_id, *_kind(event), event.subject,
             event.event_id, event_text(event), event.occurred_at, event.depth, limits.memory, limits.lane_limit,
             limits.max_depth, NO_RUN, [key.scope_id for key in keys], [key.job_id for key in keys],
             occurrences, [event_run_id(key, occurrence) for key, occurrence in zip(keys, occurrences, strict=True)],
+            *(since or (None, None)),
         )  # fmt: skip
+        if any(row["refusal"] == _PASSED for row in found):
+            return None
         if any(row["woke"] for row in found):
             self._wake()
         return [event_answer(row["run_id"]) if row["run_id"] else _REFUSALS[row["refusal"]] for row in found]

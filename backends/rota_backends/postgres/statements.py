@@ -44,7 +44,7 @@ class Statements:
     arrive: str = _call("arrive", 11)
     heard: str = _call("heard", 2)
     listening: str = _call("listening", 4)
-    notify: str = _call("notify_jobs", 18)
+    notify: str = _call("notify_jobs", 20)
     exchange: str = _call("exchange", 21)
     settled_before: str = _call("settled_before", 4)
     renew: str = _call("renew", 12)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from rota.backend import (
     Backend,
+    Bookmark,
     Census,
     Claimed,
     ClaimRequest,
@@ -161,9 +162,11 @@ class SqliteBackend(Backend):
     async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
         return await self._store.write(lambda session: occurrences.enqueue(session, batch))
 
-    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
         return await self._store.write(
-            lambda session: occurrences.notify(session, events, limits),
+            lambda session: occurrences.notify(session, events, limits, since),
             lambda session: occurrences.peek_notify(session, events),
         )
 

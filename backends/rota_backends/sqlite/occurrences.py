@@ -9,6 +9,7 @@ from uuid import UUID
 from rota.backend import (
     NO_RUN,
     REPLAY_MEMORY,
+    Bookmark,
     Enqueue,
     EventLimits,
     Fact,
@@ -45,6 +46,7 @@ from rota_backends.sqlite.codes import (
 from rota_backends.sqlite.endings import file_letter, unletter
 from rota_backends.sqlite.jobs import remember
 from rota_backends.sqlite.lane import Lane, first_start, offer, refresh
+from rota_backends.sqlite.nodes import read_bookmark
 from rota_backends.sqlite.session import Session
 
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,
@@ -250,14 +252,18 @@ def _are_heard(session: Session, events: Sequence[Event]) -> bool:
 
 
 def peek_notify(session: Session, events: Sequence[Event]) -> list[list[UUID | Refusal]] | Answer:
-    """Most events concern no job: those need no transaction."""
+    """Most events concern no job: those need no transaction, wherever a bookmark is."""
     if not _are_heard(session, events) or not any(matching(session, event) for event in events):
         return [[]] * len(events)
     return Answer.WRITE
 
 
-def notify(session: Session, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
-    """Per event: a run for each job that waits for it."""
+def notify(
+    session: Session, events: Sequence[Event], limits: EventLimits, since: Bookmark | None
+) -> list[list[UUID | Refusal]]:
+    """Per event: a run for each job that waits for it; nothing where the bookmark has moved on (EVENT-5)."""
+    if since is not None and read_bookmark(session, since.name) != since.position:
+        return []
     if not _are_heard(session, events):
         return [[]] * len(events)
     return [[_notify(session, event, limits, *found) for found in matching(session, event)] for event in events]

@@ -193,6 +193,27 @@ class EventSweepClauses:
 
     @clause(
         "EVENT-5",
+        "a sweep that read an event before the job was registered, and delivers it after, makes no run of the job",
+        level=Level.NODES,
+        uses=("virtual", "hold"),
+    )
+    async def test_a_slow_sweep_does_not_deliver_to_a_job_that_came_after_the_event(self, scene: Scene) -> None:
+        async with scene.open() as slow:
+            await slow.schedule(on_event("older"))
+            await scene.settle()
+            with scene.hold(slow, "notify") as held:
+                await scene.event_store.write(event(event_id="before"))
+                await scene.eventually(lambda: held.waiting)
+                async with scene.open(concurrency=0) as node:
+                    await node.schedule(on_event("newer"))
+            await scene.advance(minutes=1)
+            await scene.event_store.write(event(event_id="after"))
+            await scene.advance(minutes=1)
+            assert [run.event_id for run in await runs_of(slow, "older")] == ["before", "after"]
+            assert [run.event_id for run in await runs_of(slow, "newer")] == ["after"]
+
+    @clause(
+        "EVENT-5",
         "two event stores with names have a position each",
         level=Level.NODES,
         uses=("virtual",),

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from attrs import evolve
 
 from rota import causation
-from rota.backend import NO_RUN, Enqueue, EventLimits, Refusal, event_occurrence
+from rota.backend import NO_RUN, Bookmark, Enqueue, EventLimits, Refusal, event_occurrence
 from rota.errors import OutcomeUnknown
 from rota.event import Event
 from rota.events import JobNotifyEventStore, store
@@ -102,6 +102,15 @@ class HasOneBookmark(InProcessBackend):
     async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
         name = name if name == "job store" else "the bookmark"
         return await super().bookmark(name, expected, value)
+
+
+class DeliversLate(InProcessBackend):
+    """An event is an event, whoever has delivered it and moved the bookmark meanwhile."""
+
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
+        return await super().notify(events, limits)
 
 
 class TrimsEvents(InProcessBackend):
@@ -194,8 +203,10 @@ class CountsTheFinished(InProcessBackend):
 class GoesDeeper(InProcessBackend):
     """Forty is the limit."""
 
-    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
-        return await super().notify(events, evolve(limits, max_depth=40))
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
+        return await super().notify(events, evolve(limits, max_depth=40), since=since)
 
 
 def _stamps(wrong: Any) -> Patch:
@@ -286,6 +297,12 @@ FAULTS = [
         "EVENT-5",
         of("EVENT-5", "an_event_store_does_not_move_the_position_of_another"),
         on(HasOneBookmark),
+    ),
+    Fault(
+        "a slow sweep delivers what another has delivered",
+        "EVENT-5",
+        of("EVENT-5", "a_slow_sweep_does_not_deliver_to_a_job_that_came_after_the_event"),
+        on(DeliversLate),
     ),
     Fault(
         "event stores have one position",

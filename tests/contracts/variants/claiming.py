@@ -8,7 +8,7 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Claim, Claimed, ClaimRequest, Due, EventLimits, Refusal
+from rota.backend import Bookmark, Claim, Claimed, ClaimRequest, Due, EventLimits, Refusal
 from rota.clock import Clock
 from rota.event import Event
 from rota_backends.inprocess import InProcessBackend
@@ -37,8 +37,10 @@ class LastFirst(InProcessBackend):
         super().__init__(clock=clock)
         self._ready = _LastFirst()
 
-    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
-        return [answer[::-1] for answer in await super().notify(events, limits)]
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
+        return [answer[::-1] for answer in await super().notify(events, limits, since=since)]
 
 
 class OneAtATime(InProcessBackend):

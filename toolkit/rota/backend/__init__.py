@@ -8,6 +8,7 @@ from rota.backend.types import (
     NO_RUN,
     REPLAY_MEMORY,
     REQUESTS_KNOWN,
+    Bookmark,
     Census,
     Claim,
     Claimed,
@@ -46,7 +47,7 @@ from rota.backend.types import (
 
 __all__ = [
     "NO_RUN", "REPLAY_MEMORY", "REQUESTS_KNOWN",
-    "Backend", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
+    "Backend", "Bookmark", "Census", "Claim", "ClaimRequest", "Claimed", "Due", "DueJob", "Enqueue", "EventLimits",
     "Fact", "FactKind", "FireResult", "Firing", "JobKey", "JobQuery", "LeaseRef", "LockGrant", "NodeInfo", "Notice",
     "PauseChange", "Prune", "Refusal", "Registered", "Registration", "Removal", "Renewal", "RunQuery", "SetAside",
     "Settlement", "Standing", "StoredJob", "event_answer", "event_occurrence", "event_run_id", "is_held",

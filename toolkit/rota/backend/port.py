@@ -22,6 +22,7 @@ from uuid import UUID
 
 from rota.backend.fact import Fact
 from rota.backend.types import (
+    Bookmark,
     Census,
     Claimed,
     ClaimRequest,
@@ -179,7 +180,9 @@ class Backend(ABC):
         is the caller's own transaction (TX-1)."""
 
     @abstractmethod
-    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
         """Per event: match the OnEvent jobs stored now, by scope (`_platform` matches every scope), module, type and
         subject, and enqueue one run each with id `event_run_id(job, occurrence)` (EVENT-1, EVENT-3), where the
         occurrence is `event_occurrence(job, event)`.
@@ -187,7 +190,12 @@ class Backend(ABC):
         A known `(job, occurrence)` gives that run's id again, also after the run itself was pruned, for `memory`. A
         lifecycle event about the job itself does not match. At `max_depth` the run is stored DEAD, with both facts of a
         dead letter (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4): that is remembered
-        like a run, under `NO_RUN`, so that a repeat gives LANE_FULL again and records nothing."""
+        like a run, under `NO_RUN`, so that a repeat gives LANE_FULL again and records nothing.
+
+        `since` is where a sweep read the events. If that bookmark has moved, another sweep has delivered what it moved
+        over: nothing more is made, and the answer is empty, also that of a repeat. A registration that came after the
+        move is never matched: look at the bookmark in the same step as at the jobs, or after them while they cannot
+        change (EVENT-5). Where no job waits for any of the events there is no need to look."""
 
     # --- work ---
 

@@ -259,6 +259,13 @@ class EventLimits:
     max_depth: int
 
 
+class Bookmark(NamedTuple):
+    """A stored position, and where it was read."""
+
+    name: str
+    position: int
+
+
 # --- work ---
 
 

@@ -412,11 +412,14 @@ RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
     ORDER BY j.lane
 $$;
 
--- One event for the jobs found by `listening`, which is asked again under the lock of each lane.
+-- One event for the jobs found by `listening`, which is asked again under the lock of each lane. With a bookmark, only if
+-- that is still there once the lanes are locked: each statement sees what was committed before it began, so whoever moves
+-- it later registers later, and such a job is either none of these or waits for its lane (EVENT-5).
 CREATE FUNCTION notify_jobs(
     p_now timestamptz, p_tag text, p_scope text, p_module text, p_type text, p_subject text, p_event_id text,
     p_event text, p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer,
-    p_no_run uuid, p_scopes text[], p_jobs text[], p_occurrences text[], p_runs uuid[]
+    p_no_run uuid, p_scopes text[], p_jobs text[], p_occurrences text[], p_runs uuid[],
+    p_bookmark text, p_position bigint
 ) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
@@ -429,6 +432,10 @@ BEGIN
         CROSS JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j
         ORDER BY i.n);
     PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
+    IF p_bookmark IS NOT NULL AND coalesce((SELECT value FROM bookmark WHERE name = p_bookmark), 0) <> p_position THEN
+        RETURN NEXT ROW(NULL, 'passed', false)::enqueued;
+        RETURN;
+    END IF;
     v_at := coalesce(p_now, clock_timestamp());
     FOR i IN 1 .. cardinality(p_runs) LOOP
         CONTINUE WHEN NOT EXISTS (

@@ -119,6 +119,11 @@ def subscriptions(module: str, event_type: str, scope_id: str) -> str:
     return f"subscription/{name(module)}/{name(event_type)}/{name(scope_id)}/"
 
 
+def bookmark(text: str) -> str:
+    """A stored position, by its name."""
+    return f"bookmark/{text}"
+
+
 def fact_seq(tick: int, key: JobKey) -> int:
     """Ascending per job, and no two alike: the tick of the lane, then a digest of the job."""
     return tick << 64 | int.from_bytes(sha256("\x00".join(key).encode()).digest()[:8], "big")

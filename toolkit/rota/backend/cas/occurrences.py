@@ -8,10 +8,11 @@ from uuid import UUID
 from rota.backend.cas import keys
 from rota.backend.cas.base import Base
 from rota.backend.cas.records import Run, load
-from rota.backend.cas.step import Moved, Step
+from rota.backend.cas.step import Moved, Passed, Step
 from rota.backend.fact import Fact
 from rota.backend.types import (
     NO_RUN,
+    Bookmark,
     Due,
     DueJob,
     Enqueue,
@@ -96,29 +97,36 @@ class Occurrences(Base):
 
     # --- events ---
 
-    async def notify(self, events: Sequence[Event], limits: EventLimits) -> list[list[UUID | Refusal]]:
+    async def notify(
+        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
+    ) -> list[list[UUID | Refusal]]:
         waiting: dict[str, list[JobKey]] = {}  # most events of a batch are of one kind, and concern nobody
-        return [await self._notify(each, limits, waiting) for each in events]
+        try:
+            return [await self._notify(each, limits, since, waiting) for each in events]
+        except Passed:
+            return []
 
     async def _notify(
-        self, event: Event, limits: EventLimits, waiting: dict[str, list[JobKey]]
+        self, event: Event, limits: EventLimits, since: Bookmark | None, waiting: dict[str, list[JobKey]]
     ) -> list[UUID | Refusal]:
         told: list[UUID | Refusal] = []
         for scope_id in dict.fromkeys((event.scope_id, PLATFORM_SCOPE)):
             where = keys.subscriptions(event.source_module, event.event_type, scope_id)
             if where not in waiting:
                 waiting[where] = [load(each.value, JobKey) async for each in self._all(where)]
-            answers = [await self._notify_one(key, event, limits) for key in waiting[where]]
+            answers = [await self._notify_one(key, event, limits, since) for key in waiting[where]]
             told += [answer for answer in answers if answer is not None]
         return told
 
-    async def _notify_one(self, key: JobKey, event: Event, limits: EventLimits) -> UUID | Refusal | None:
+    async def _notify_one(
+        self, key: JobKey, event: Event, limits: EventLimits, since: Bookmark | None
+    ) -> UUID | Refusal | None:
         occurrence = event_occurrence(key, event)
 
         async def change(step: Step) -> UUID | Refusal | None:
             if not _matches(step, event):
                 return None
-            holder = await step.holder("event", occurrence)
+            holder = await step.holder("event", occurrence, since)
             if holder is not None:
                 return event_answer(holder)
             run_id = event_run_id(key, occurrence)

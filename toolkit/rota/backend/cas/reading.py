@@ -265,7 +265,7 @@ class Reading(Jobs, Work):
                 return value, value
             return stored or 0, None
 
-        return await self._swap(f"bookmark/{name}", int, change)
+        return await self._swap(keys.bookmark(name), int, change)
 
 
 def _relayed_by(held: Held | None, node_id: str, now: datetime, lease: timedelta) -> tuple[bool, Held | None]:

@@ -25,13 +25,17 @@ from rota.backend.cas.records import (
     text_without_payload,
 )
 from rota.backend.cas.store import CasStore, Put, Versioned
-from rota.backend.types import REPLAY_MEMORY, FactKind, JobKey, Notice
+from rota.backend.types import REPLAY_MEMORY, Bookmark, FactKind, JobKey, Notice
 from rota.definition import OnEvent
 from rota.run import Cause, Decision, RunState
 
 
 class Moved(Exception):
     """The job was changed between two reads of a step: what was read does not fit together, so read again."""
+
+
+class Passed(Exception):
+    """A bookmark is not any more where it was when the events after it were read."""
 
 
 async def run_at(store: CasStore, key: str) -> Run | None:
@@ -83,16 +87,26 @@ class Step:
         run = await run_by_id(self._store, run_id)
         return run if run is not None and run.key == self.lane.key else None
 
-    async def holder(self, kind: str, text: str) -> UUID | None:
-        """Who holds an idempotency key of this job now."""
-        return await self._held(keys.taken(kind, self.lane.key, text))
+    async def holder(self, kind: str, text: str, since: Bookmark | None = None) -> UUID | None:
+        """Who holds an idempotency key of this job now; raises `Passed` if a bookmark has moved.
+
+        The bookmark is read after the lane, which is written only as it was read: if it has not moved, this job was
+        registered before it does (EVENT-5). So it need not be part of the commit, where sweeps would be rivals.
+        """
+        key, mark = keys.taken(kind, self.lane.key, text), "" if since is None else keys.bookmark(since.name)
+        found = await self._store.get([key, mark] if since is not None else [key])
+        if since is not None and _position(found.get(mark)) != since.position:
+            raise Passed
+        return self._holder(found.get(key))
 
     async def replayed(self, letter: UUID) -> UUID | None:
         """By which run a letter of this scope was replayed, if that is remembered."""
         return await self._held(keys.replayed(self.lane.scope_id, letter))
 
     async def _held(self, key: str) -> UUID | None:
-        found = (await self._store.get([key])).get(key)
+        return self._holder((await self._store.get([key])).get(key))
+
+    def _holder(self, found: Versioned | None) -> UUID | None:
         held: Taken | None = None if found is None else load(found.value, Taken)
         return held.holder if held is not None and self.now < held.until else None
 
@@ -208,6 +222,11 @@ class Step:
         new = [Put(key, None, entry) for key, entry in after.items() if self._index.get(key) != entry]
         version = 0 if self._found is None else self._found.version
         return [Put(keys.lane(lane.key), version, value), *gone, *new, *self._puts.values()]
+
+
+def _position(found: Versioned | None) -> int:
+    position: int = 0 if found is None else load(found.value, int)
+    return position
 
 
 def is_ready(lane: Lane) -> bool:
