@@ -14,7 +14,7 @@ from rota.backend import Claim, JobKey
 from rota.context import JobContext
 from rota.names import check_name, check_payload
 from rota.run import Cause
-from rota.scheduler import Scheduler
+from rota.triggering import Triggering
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
 from tests.contracts.faults.base import Fault, everywhere, of, on, replaced
@@ -129,7 +129,7 @@ def _anything(field: str, value: object, *limit: object) -> Any:
     return value
 
 
-def _unchecked(scheduler: Scheduler, key: JobKey) -> JobKey:
+def _unchecked(triggering: Triggering, key: JobKey) -> JobKey:
     return key
 
 
@@ -187,7 +187,7 @@ FAULTS = [
         "a trigger's name is not looked at",
         "ID-1",
         of("ID-1", "test_no_operation_takes_what_is_not_a_name"),
-        patch=replaced(Scheduler, "_checked", _unchecked),
+        patch=replaced(Triggering, "_checked", _unchecked),
     ),
     Fault(
         "only triggered runs have an identity",

@@ -15,7 +15,7 @@ from rota.access import AccessContext, JobApi, Role, api
 from rota.access.audit import Audit
 from rota.backend import Enqueue, Fact, Refusal
 from rota.definition import JobDefinition
-from rota.errors import PayloadTooLarge, StoreUnavailable, UndecodablePayload
+from rota.errors import PayloadTooLarge, StoreUnavailable
 from rota.executor import Executor
 from rota.health import Health, HealthReport
 from rota.held import Held
@@ -89,7 +89,7 @@ async def _logs(runs: Executor, held: Held) -> Any:
 
 
 def _quotes(held: Held, error: BaseException) -> Any:
-    if isinstance(error, UndecodablePayload):
+    if isinstance(error, executor._NotItsPayload):
         return Refused("undecodable payload", f"{error} in {held.claim.payload!r}")
     return _judge(held, error)
 
@@ -171,7 +171,7 @@ FAULTS = [
     ) + of("ACCESS-2", "a_payload_is_not_revealed_without_a_trail"), patch=replaced(Audit, "record", _records_nothing)),
     Fault("a definition chooses its scope", "ACCESS-1", of(
         "ACCESS-1", "a_definition_does_not_choose_its_scope_or_creator",
-    ), patch=replaced(api, "owned", lambda definition, scope_id, created_by: definition)),
+    ), patch=replaced(api, "plain", lambda definition, **changes: definition)),
     Fault("an api reaches into another scope", "ACCESS-1", of(
         "ACCESS-1", "an_api_does_not_reach_another_scope",
     ), patch=replaced(JobApi, "_scope", "team")),

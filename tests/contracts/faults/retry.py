@@ -11,7 +11,6 @@ from attrs import evolve
 
 from rota import executor, lifecycle, node
 from rota.backend import Claim, Claimed, ClaimRequest, RunQuery, Settlement
-from rota.errors import UndecodablePayload
 from rota.executor import SUCCEEDED
 from rota.held import Held
 from rota.lifecycle import Lost, Stopped
@@ -274,7 +273,7 @@ FAULTS = [
     ), patch=_why(_never_permanent)),
     Fault("an undecodable payload is retried", "RETRY-3", of(
         "RETRY-3", "an_undecodable_payload_is_not_retried", "an_undecodable_payload_does_not_stop_the_queue",
-    ), patch=_judging(UndecodablePayload, lambda held, error: Failed("undecodable"))),
+    ), patch=_judging(executor._NotItsPayload, lambda held, error: Failed("undecodable"))),
     Fault("dead_letter_after is ignored", "RETRY-3", of(
         "RETRY-3", "attempts_do_not_go_on_after_dead_letter_after",
     ), patch=_why(_at_any_age)),
