@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota import executor, scheduler
+from rota import executor, triggering
 from rota.access import AccessContext, JobApi, Role, api
 from rota.access.audit import Audit
 from rota.backend import Enqueue, Fact, Refusal
@@ -155,7 +155,7 @@ FAULTS = [
     ), patch=replaced(Fact, "details", _tells)),
     Fault("a refusal quotes the payload", "OPS-3", of(
         "OPS-3", "a_refusal_does_not_quote_the_payload",
-    ), patch=replaced(scheduler, "check_payload", _refuses_loudly)),
+    ), patch=replaced(triggering, "check_payload", _refuses_loudly)),
     Fault("repr shows payloads", "ACCESS-2", of(
         "ACCESS-2", "repr_does_not_show_a_payload",
     ), patch=replaced(JobDefinition, "__repr__", _shown)),
