@@ -23,12 +23,13 @@ CASES = {"one by one": 1, "10 at once": 10, "100 at once": 100}
 BATCH = "batches of 1,000"
 BATCHED = tuple(entry for entry in ENTRIES if entry.name != "saq")  # it has no call for many
 PAUSE = 0.1
+WARM_UP = 20  # of a worker's life: two seconds
 Raw = dict[str, Rows]
 
 
 def run(quick: bool) -> Report:
     """`quick`: fewer triggers, one round."""
-    triggers, waits, rounds = (500, 30, 1) if quick else (2_000, 200, 5)
+    triggers, waits, rounds = (500, 30, 1) if quick else (2_000, 250, 5)
     with postgres() as databases:
         version = databases.version()
         rates, waited = _rates(databases, triggers, rounds), _latencies(databases, waits, rounds)
@@ -45,7 +46,7 @@ def run(quick: bool) -> Report:
             f"{triggers:,} triggers, {10 * triggers:,} in batches; at most 20 connections, Rota with its default of 4",
             "batches are calls with 1,000 triggers each; the floor is INSERT, and COPY for batches",
             f"latency: {waits} triggers a round, each {PAUSE * 1000:g} ms after the last one started; a node listens",
-            "percentiles are those of all rounds together: of one round the 99th is two single triggers",
+            "ratios: the peer whose median is best, in each round, then their median; also those taken otherwise",
             "'as from another process': by connections of their own, so the node learns of it through the database",
         ],
     )
@@ -79,7 +80,7 @@ def _latencies(databases: Databases, waits: int, rounds: int) -> Rows:
     raw: Rows = {entry.name: [] for entry in entries}
     for _, entry in in_turns(entries, rounds):
         with _fresh(databases) as url:
-            raw[entry.name].append(measure(entry, "latency", url=url, count=waits, pause=PAUSE, warm_up=5))
+            raw[entry.name].append(measure(entry, "latency", url=url, count=waits, pause=PAUSE, warm_up=WARM_UP))
     return raw
 
 
@@ -125,13 +126,15 @@ def _latency_goals(raw: Rows) -> list[Goal]:
     found = []
     for ours in (OURS, OUTSIDE):
         for name in ("p50", "p99"):
-            best = min(_together(raw[peer.name])[name] for peer in PEERS)
-            told = f"latency {name}, {ours.name}, the best peer's against ours"
-            found.append(Goal(told, 1.0, best / _together(raw[ours.name])[name]))
-            # The least of three is less than each of them is wont to be: told, but nobody's figure.
-            least = [min(each[name] for each in others) for others in zip(*(raw[p.name] for p in PEERS), strict=True)]
+            peers = [[each[name] for each in raw[peer.name]] for peer in PEERS]
             mine = [each[name] for each in raw[ours.name]]
-            found.append(Goal(f"{told}, the least of theirs in each round", None, _median_ratio(least, mine)))
+            told = f"latency {name}, {ours.name}, the best peer's against ours"
+            found.append(Goal(told, 1.0, _median_ratio(min(peers, key=median), mine)))
+            # The least of three is less than each of them is wont to be; a slow spell of the machine meets one entry.
+            least = [min(others) for others in zip(*peers, strict=True)]
+            found.append(Goal("  the same, the least of all peers' in each round", None, _median_ratio(least, mine)))
+            together = min(_together(raw[peer.name])[name] for peer in PEERS) / _together(raw[ours.name])[name]
+            found.append(Goal("  the same, all rounds together", None, together))
     return found
 
 
