@@ -41,6 +41,7 @@ async def resets(scene: Scene) -> None:
     store, end = _store(scene), time.monotonic() + scene.seconds
     while time.monotonic() < end:
         await asyncio.sleep(scene.rng.uniform(0.3, 1.2))
+        await store.proxy.question()
         scene.injected += store.proxy.reset()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from enum import Enum
 
 
@@ -24,6 +25,7 @@ class Proxy:
         self.mode = Mode.PASS
         self.is_open = asyncio.Event()
         self.is_open.set()
+        self.was_asked = asyncio.Event()
         self.port = 0
         self.swallowed = 0
 
@@ -49,6 +51,14 @@ class Proxy:
         for line in lines:
             line.cut()
         return len(lines)
+
+    async def question(self) -> None:
+        """Until somebody asks something, for a moment at most: a line that is cut between two questions is only made
+        anew, and no call fails."""
+        self.was_asked.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await self.was_asked.wait()
 
     def deafen(self) -> int:
         """From now on nothing passes on connections that listen, and nobody is told; how many there were."""
@@ -104,6 +114,7 @@ class _Line:
                 continue
             self._asked = self._proxy.mode is Mode.SWALLOW
             self._far.write(data)
+            self._proxy.was_asked.set()
             await self._far.drain()
         self.cut()
 
