@@ -53,6 +53,8 @@ T = TypeVar("T")
 H = TypeVar("H", bound="AsyncHandler | SyncHandler")
 
 _OWN: Any = object()  # "the scene's own event store", as opposed to none
+_STEP = timedelta(seconds=1)  # between two looks, of virtual time
+_MOMENT = timedelta(seconds=1)  # of real time
 
 
 class Scene:
@@ -217,19 +219,22 @@ class Scene:
     async def eventually(self, predicate: Callable[[], Any], *, within: timedelta = timedelta(seconds=10)) -> Any:
         """Wait until the predicate (sync or async) is true and give its value.
 
-        Virtual time is asked at once and then every second up to `within`; real time is polled.
+        Virtual time is asked at once and then every second up to `within`, and then for a moment of real time: a call
+        may be on its way through a thread or a server. Real time is polled.
         """
-        deadline = time.monotonic() + within.total_seconds()
-        left = within
+        left = within if self.harness.virtual else timedelta(0)
+        deadline = time.monotonic() + (_MOMENT if self.harness.virtual else within).total_seconds()
         while True:
             await self.harness.advance(timedelta(0))
             if value := await _value(predicate):
                 return value
-            over = left <= timedelta(0) if self.harness.virtual else time.monotonic() > deadline
-            assert not over, f"did not become true within {within}: {predicate}"
-            step = timedelta(seconds=1) if self.harness.virtual else timedelta(milliseconds=10)
-            left -= step
-            await (self.harness.advance(step) if self.harness.virtual else asyncio.sleep(step.total_seconds()))
+            is_over = left <= timedelta(0) and time.monotonic() > deadline
+            assert not is_over, f"did not become true within {within}: {predicate}"
+            if left > timedelta(0):
+                left -= _STEP
+                await self.harness.advance(_STEP)
+            else:
+                await asyncio.sleep(0.01)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

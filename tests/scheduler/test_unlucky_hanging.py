@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from rota import Event, Health, JobContext, JobDefinition, OnEvent, RunState, Scheduler
+from rota import Event, Health, JobContext, JobDefinition, OnEvent, OutcomeUnknown, RunState, Scheduler
 from rota.backend import Census, LeaseRef, NodeInfo, Renewal
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
@@ -57,6 +57,21 @@ async def test_health_says_in_time_that_a_store_hangs_which_does_not_let_go_of_i
         backend.lets_go.set()
         assert is_in_time
         assert (await asking).status is Health.DOWN
+
+
+class _LosesOne(InProcessBackend):
+    lost = 0
+
+    async def census(self, scope_id: str | None = None) -> Census:
+        self.lost += 1
+        if self.lost == 1:
+            raise OutcomeUnknown("the answer was lost")
+        return await super().census(scope_id)
+
+
+async def test_health_takes_one_lost_answer_for_no_outage() -> None:
+    async with Scheduler(_LosesOne(), registry()) as scheduler:
+        assert (await scheduler.health()).status is Health.OK
 
 
 async def test_a_handler_is_timed_out_while_a_renewal_hangs() -> None:

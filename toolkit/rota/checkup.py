@@ -10,7 +10,7 @@ from typing import Any
 
 from rota.backend.port import Backend
 from rota.backend.types import Census, JobKey
-from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.calls import STORE_ERRORS, Calls
 from rota.health import Check, Health, HealthReport
 from rota.loops import Loop
 from rota.node import Node
@@ -25,8 +25,8 @@ async def check_up(
 ) -> HealthReport:
     """Every check, whatever the others say."""
     try:
-        census = await _answered(backend.census())
-    except (StoreUnavailable, OutcomeUnknown, TimeoutError, OSError) as error:
+        census = await _answered(Calls(timedelta(0))(backend.census))  # one lost answer is no outage
+    except (*STORE_ERRORS, TimeoutError, OSError) as error:
         store = Check("store", Health.DOWN, f"the store does not answer ({type(error).__name__})")
         return HealthReport.of([store, _loops(loops), _event_loop(node, loops), _schedules(unplanned)])
     return HealthReport.of(
