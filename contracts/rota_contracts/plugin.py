@@ -207,15 +207,23 @@ class Recorder:
 def _lines(subject: Subject) -> list[str]:
     from rota_contracts.verdict import Result
 
-    shown = (Result.FAILED, Result.DEVIATION, Result.NOT_RUN)
     name = subject.name if subject.name == subject.backend else f"{subject.backend} ({subject.name})"
     return [
         f"{name}: {subject.verdict()}",
         f"    {subject.summary()}",
-        *(f"    {result.value}: {_line(subject, name, result)}" for result in shown for name in subject.ids(result)),
+        *(f"    {Result.FAILED.value}: {each}" for each in subject.ids(Result.FAILED)),
+        *(f"    {Result.DEVIATION.value}: {each} ({subject.told(each)})" for each in subject.ids(Result.DEVIATION)),
+        *(f"    {Result.NOT_RUN.value}: {line}" for line in _not_run(subject)),
     ]
 
 
-def _line(subject: Subject, clause_id: str, result: Result) -> str:
-    detail = subject.details[clause_id].strip()
-    return clause_id if result.name == "FAILED" or not detail else f"{clause_id} ({detail.splitlines()[0]})"
+def _not_run(subject: Subject) -> list[str]:
+    """One line for each reason: a harness that lacks a part misses a hundred clauses, and they would bury the rest."""
+    from rota_contracts.contract import NOT_RUN
+    from rota_contracts.verdict import Result
+
+    rules: dict[str, list[str]] = {}
+    for clause_id in subject.ids(Result.NOT_RUN):
+        reason = subject.told(clause_id).removeprefix("Skipped: ").removeprefix(NOT_RUN)
+        rules.setdefault(reason, []).append(clause_id.partition("/")[0])
+    return [f"{reason}: {len(ids)} of {', '.join(dict.fromkeys(ids))}" for reason, ids in rules.items()]

@@ -43,6 +43,10 @@ class Subject:
     def ids(self, result: Result) -> list[str]:
         return [clause_id for clause_id, each in self.results.items() if each is result]
 
+    def told(self, clause_id: str) -> str:
+        """The first line of why a clause gave what it gave; empty when nothing is known."""
+        return next(iter(self.details[clause_id].strip().splitlines()), "")
+
     def is_full(self, clauses: dict[str, Clause]) -> bool:
         """Whether every clause was looked at; a partial run has no verdict."""
         return set(self.results) >= set(clauses)
