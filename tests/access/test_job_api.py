@@ -24,6 +24,7 @@ from rota.registry import HandlerRegistry
 from rota.run import RunState
 from rota.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 
 SECRET = b"hunter2"
 JOB = JobDefinition("daily", "fails", Manual(), payload=SECRET)
@@ -259,7 +260,7 @@ async def test_who_goes_away_while_the_audit_is_written_is_audited_all_the_same(
     await asyncio.wait({acting})
     assert acting.cancelled()
     audit.goes_on.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not await house.trail():  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert await house.trail() == [("JobActionAllowed", "schedule", "daily", "REGISTERED")]

@@ -32,6 +32,7 @@ from rota.lifecycle import dead_lettered, succeeded
 from rota.run import AttemptOutcome, Cause, Decision, DecisionKind, RunState
 from tests.cas.calls import claim, register, removal, trigger
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
+from tests.patience import PATIENCE
 
 HOUR = timedelta(hours=1)
 
@@ -265,7 +266,7 @@ async def test_a_node_hears_of_work_that_another_connection_brought() -> None:
     stop = here.subscribe(woken.set)
     try:
         await trigger(there, await register(there, "job"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await woken.wait()
     finally:
         stop()

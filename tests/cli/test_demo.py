@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rota.cli import main
+from tests.patience import PATIENCE
 
 ROTA = Path(sys.executable).with_name("rota")
 
@@ -117,7 +118,7 @@ def in_a_terminal(command: list[str]) -> tuple[int, str]:
     except OSError:  # Linux says so when the other side has closed it
         pass
     os.close(ours)
-    return process.wait(60), output.decode()
+    return process.wait(PATIENCE), output.decode()
 
 
 def _listen_to_ctrl_c() -> None:
@@ -134,7 +135,7 @@ def test_ctrl_c_ends_it_cleanly() -> None:
         process.stdout.readline()  # it is under way
         process.send_signal(signal.SIGINT)
         try:
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     assert process.returncode == 0

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler, StoreUnavailable
 from rota.cli import main, run
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 
 APP = """
 import asyncio
@@ -57,7 +58,7 @@ def node(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def until(there: Path, limit: float = 30.0) -> None:
+def until(there: Path, limit: float = PATIENCE) -> None:
     deadline = time.monotonic() + limit
     while not there.exists():
         assert time.monotonic() < deadline, f"{there.name} never came"
@@ -81,7 +82,7 @@ def test_a_node_runs_what_another_process_triggers_and_drains_on_sigterm(folder:
         asyncio.run(trigger("slow"))
         until(folder / "started")
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     assert (folder / "finished").exists()
     assert asyncio.run(states("slow")) == [RunState.SUCCEEDED]
@@ -98,7 +99,7 @@ def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) ->
         while "draining" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert asyncio.run(states("endless")) == [RunState.QUEUED]
 
@@ -229,5 +230,5 @@ def test_a_job_whose_handler_is_not_here_is_told_when_it_is_registered(folder: P
         lines = iter(process.stdout.readline, "")
         told = next(line for line in lines if line.startswith("typo"))
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     assert "no handler 'tuoch' here" in told

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from rota import HandlerRegistry, JobDefinition, OnEvent, Scheduler
 from rota.cli import main
 from tests.cli.test_run_and_doctor import trigger, until
+from tests.patience import PATIENCE
 
 APP = """
 from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, JobNotifyEventStore, Manual, OnEvent
@@ -68,18 +69,18 @@ def said_at_start(*options: str) -> str:
             assert line, said
             said += line
         process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=PATIENCE)
     return said + rest
 
 
 @pytest.mark.parametrize("name", ["EVENTS", "WRAPPED", "made"])
 def test_jobs_run_on_what_is_written_there_and_on_each_other(folder: Path, name: str) -> None:
     with node("--jobs", "JOBS", "--events", name) as process:
-        asyncio.run(asyncio.wait_for(trigger("sell"), 30))
+        asyncio.run(asyncio.wait_for(trigger("sell"), PATIENCE))
         until(folder / "tallied")
         until(folder / "reported")
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     assert "warning" not in output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -82,6 +83,25 @@ async def test_what_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     watch(clock, lambda: "the endless work").begin()
     with pytest.raises(NotSettled, match="the endless work"):
         await clock.advance(seconds(1))
+
+
+async def test_a_machine_that_stood_still_is_not_taken_for_work_that_never_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rota.clock._PATIENCE", timedelta(milliseconds=500))
+    clock = VirtualClock(START)
+    activity = watch(clock, lambda: "the work")
+    activity.begin()
+
+    async def work() -> None:
+        await asyncio.sleep(0.01)
+        time.sleep(0.6)  # noqa: ASYNC251  (nothing at all goes on meanwhile)
+        await asyncio.sleep(0.01)
+        activity.end()
+
+    working = asyncio.create_task(work())
+    await clock.advance(seconds(1))
+    assert working.done()
 
 
 async def test_time_passes_while_work_is_parked_at_a_gate() -> None:

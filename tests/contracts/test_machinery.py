@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.playground import CONFTEST, HARNESS, SUBJECT
+from tests.patience import PATIENCE
 
 pytest_plugins = ["pytester"]
 
@@ -25,7 +26,7 @@ class Bench:
         self._pytester.makepyfile(test_toy=SUBJECT.format(harness=harness, body=body))
         options = ("-p", "no:cacheprovider", "-p", "no:asyncio", *args)
         if "-n" in args:
-            return self._pytester.runpytest_subprocess(*options, timeout=60)
+            return self._pytester.runpytest_subprocess(*options, timeout=PATIENCE)
         return self._pytester.runpytest_inprocess(*options)
 
     @property
@@ -283,7 +284,7 @@ def test_the_plugin_is_light_for_projects_that_do_not_use_it(pytester: pytest.Py
             assert not {"rota", "rota_contracts.contract", "rota_contracts.families", "hypothesis"} & set(sys.modules)
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:asyncio", timeout=60)
+    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:asyncio", timeout=PATIENCE)
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*Rota contract*")
 

@@ -12,6 +12,7 @@ import pytest
 
 from rota_contracts.processes import Elsewhere, NodeProcess, elsewhere
 from tests.contracts.toy_nodes import broken, toy
+from tests.patience import PATIENCE
 
 _LEASE = timedelta(seconds=7)
 
@@ -82,7 +83,7 @@ async def test_a_process_whose_clause_is_gone_ends() -> None:
         (node,) = await there.nodes(1)
         process: Any = node._process
         process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 30) == 3
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 3
 
 
 async def test_a_wait_for_what_does_not_happen_ends() -> None:

@@ -11,6 +11,7 @@ import pytest
 from rota.errors import MissingExtra
 from rota_contracts import runner
 from tests.contracts.playground import CONFTEST, HARNESS
+from tests.patience import PATIENCE
 
 _CALL = "import sys; from rota_contracts.runner import main; sys.exit(main(sys.argv[1], sys.argv[2:]))"
 
@@ -29,7 +30,7 @@ def project(tmp_path: Path) -> Path:
 
 def _run(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", _CALL, *args], cwd=project, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _CALL, *args], cwd=project, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

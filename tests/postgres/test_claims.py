@@ -12,6 +12,7 @@ from attrs import frozen
 
 from rota.backend import ClaimRequest
 from rota_backends.postgres import PostgresBackend
+from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, sql, trigger, work
 from tests.servers import SCHEMA, postgres_url
 
@@ -53,9 +54,8 @@ async def test_four_nodes_and_a_trigger_beside_them_run_everything_once_and_in_o
         for _ in range(25):
             await asyncio.gather(*(trigger(backend, name) for name in names))
 
-    await asyncio.wait_for(
-        asyncio.gather(keep_triggering(), *(_node(f"node {number}", seen, order, total) for number in range(4))), 60
-    )
+    nodes = (_node(f"node {number}", seen, order, total) for number in range(4))
+    await asyncio.wait_for(asyncio.gather(keep_triggering(), *nodes), PATIENCE)
     assert (len(seen), set(seen.values())) == (total, {1})
     stored = await sql(
         "SELECT job_id, array_agg(run_id ORDER BY seq) AS runs, count(*) FILTER (WHERE started_at < previous) AS early "

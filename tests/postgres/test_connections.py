@@ -21,6 +21,7 @@ from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection, Connections, Row
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.wakeups import Announcer
+from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, sql, trigger
 from tests.servers import SCHEMA, fresh_store, postgres_url
 
@@ -320,13 +321,13 @@ async def test_wake_ups_come_from_other_processes_and_again_after_the_connection
     stop = backend.subscribe(woken.set)
     for number in range(3):
         await _eventually(lambda: _count("FROM pg_stat_activity WHERE application_name = 'rota wake-ups'"), 1)
-        await asyncio.wait_for(woken.wait(), 20)  # a new listener looks for what it missed
+        await asyncio.wait_for(woken.wait(), PATIENCE)  # a new listener looks for what it missed
         woken.clear()
         other = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1)
         await other.open()
         await register(other, f"job {number}")
         await other.close()
-        await asyncio.wait_for(woken.wait(), 20)
+        await asyncio.wait_for(woken.wait(), PATIENCE)
         woken.clear()
         await sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rota wake-ups'")
     stop()

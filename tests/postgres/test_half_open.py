@@ -12,6 +12,7 @@ from rota import HandlerRegistry, JobContext, JobDefinition, Manual, RunState, S
 from rota.backend import JobKey
 from rota.errors import OutcomeUnknown
 from rota_backends.postgres import PostgresBackend, wakeups
+from tests.patience import PATIENCE
 from tests.postgres.driving import register, trigger
 from tests.postgres.lines import Lines, lines
 from tests.servers import SCHEMA
@@ -28,7 +29,7 @@ async def line() -> AsyncIterator[Lines]:
 
 async def _listening(woken: asyncio.Event) -> None:
     """A listener looks for what it missed when it begins."""
-    await asyncio.wait_for(woken.wait(), 30)
+    await asyncio.wait_for(woken.wait(), PATIENCE)
     woken.clear()
 
 

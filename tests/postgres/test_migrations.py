@@ -18,6 +18,7 @@ from rota import HandlerRegistry, Scheduler
 from rota.cli import main
 from rota_backends.postgres import PostgresBackend, migrations
 from rota_backends.postgres.migrations import SchemaMismatch, newest
+from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, trigger
 from tests.servers import postgres_url
 
@@ -97,7 +98,7 @@ async def test_any_name_of_a_schema_will_do(kind: str) -> None:
     woken = asyncio.Event()
     backend.subscribe(woken.set)
     await register(other, "job")
-    await asyncio.wait_for(woken.wait(), 20)
+    await asyncio.wait_for(woken.wait(), PATIENCE)
     client = Scheduler(other, HandlerRegistry(), concurrency=0)
     async with client, await psycopg.AsyncConnection.connect(postgres_url()) as application:
         await client.trigger_once("job", within=application)

@@ -15,6 +15,7 @@ from rota import HandlerRegistry, IdempotencyKey, JobContext, JobDefinition, Man
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.postgres import PostgresBackend
 from tests.binaries import NotInstallable
+from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, sql, trigger, work
 from tests.postgres.pooler import pooler
 from tests.servers import SCHEMA, fresh_store, postgres_url
@@ -52,7 +53,7 @@ async def test_four_nodes_share_two_sessions_and_run_everything_once(backends: l
             await asyncio.gather(*(trigger(backend, name) for name in names))
 
     nodes = [work(each, f"node {number}", seen, order, total) for number, each in enumerate(backends)]
-    await asyncio.wait_for(asyncio.gather(*nodes, *(keep_triggering(each) for each in backends[:2])), 60)
+    await asyncio.wait_for(asyncio.gather(*nodes, *(keep_triggering(each) for each in backends[:2])), PATIENCE)
     assert (len(seen), set(seen.values())) == (total, {1})
     clients = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name = 'rota'"
     assert (await sql(f"SELECT count(*) {clients}"))[0][0] <= _SESSIONS
@@ -113,7 +114,7 @@ async def test_cancelled_calls_leave_no_session_behind_that_somebody_waits_for(
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-    await asyncio.wait_for(asyncio.gather(*(trigger(each, "job") for each in backends)), 20)
+    await asyncio.wait_for(asyncio.gather(*(trigger(each, "job") for each in backends)), PATIENCE)
     await _until_none("state LIKE 'idle in transaction%'")
 
 

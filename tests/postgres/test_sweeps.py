@@ -11,6 +11,7 @@ from rota import Event, JobDefinition, OnEvent
 from rota.backend import Bookmark, EventLimits, JobKey, Registration, RunQuery
 from rota.ids import new_run_id
 from rota_backends.postgres import PostgresBackend
+from tests.patience import PATIENCE
 from tests.postgres.driving import sql
 from tests.servers import SCHEMA, postgres_url
 
@@ -34,7 +35,7 @@ async def test_a_bookmark_that_moves_while_a_sweep_waits_for_a_lane_stops_it(bac
     await _register(backend, b"before")
     rival = await asyncpg.connect(postgres_url())
     try:
-        async with asyncio.timeout(20), rival.transaction():
+        async with asyncio.timeout(PATIENCE), rival.transaction():
             await rival.execute(f'SELECT FROM "{SCHEMA}".lane FOR UPDATE')
             telling = asyncio.create_task(backend.notify([_EVENT], _LIMITS, since=Bookmark("events", 0)))
             await _is_locked_out()

@@ -14,6 +14,7 @@ from rota.ids import new_run_id
 from rota.names import MAX_PAYLOAD
 from rota.run import Cause
 from rota_backends.postgres.triggers import Triggers
+from tests.patience import PATIENCE
 
 
 def _trigger(name: str) -> list[Enqueue]:
@@ -54,7 +55,7 @@ async def test_whoever_waits_when_the_backend_closes_is_told_so() -> None:
     """Under way it may have happened, before that it has not; neither is a cancellation, nor silence."""
 
     async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
-        await asyncio.sleep(0 if batch[0].key.job_id == "first" else 60)
+        await (asyncio.sleep(0) if batch[0].key.job_id == "first" else asyncio.Event().wait())
         return [each.run_id for each in batch]
 
     triggers = Triggers(store)
@@ -63,7 +64,7 @@ async def test_whoever_waits_when_the_backend_closes_is_told_so() -> None:
     waits = asyncio.create_task(triggers.put(_trigger("waits")))
     await asyncio.sleep(0)
     await triggers.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(under_way, waits, return_exceptions=True)
     assert [type(answer) for answer in answers] == [OutcomeUnknown, StoreUnavailable]
 

@@ -17,6 +17,7 @@ from rota import AttemptOutcome, JobDefinition, Manual, RunState
 from rota.backend import JobKey, Prune, Registration
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection
+from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, remove, sql, success, trigger, work
 from tests.servers import SCHEMA, postgres_url
 
@@ -128,7 +129,7 @@ async def test_jobs_that_change_all_the_time_are_never_lost_while_bands_are_forg
     forgetting.cancel()
     await asyncio.gather(forgetting, return_exceptions=True)
     seen = Counter[UUID]()
-    await asyncio.wait_for(work(backend, "node", seen, {}, 3 * 30), 30)
+    await asyncio.wait_for(work(backend, "node", seen, {}, 3 * 30), PATIENCE)
     assert seen.total() == 3 * 30
 
 
@@ -210,6 +211,6 @@ async def test_retention_does_not_wait_for_a_claim_under_way(backend: PostgresBa
         await session.execute("INSERT INTO hand VALUES ('new', 0, 1), ('new', 1, 1)")
     async with session.transaction():
         await session.execute("UPDATE hand SET number = 2 WHERE hand = 0")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             await backend.prune(Prune(100, timedelta(days=30)))
     assert [tuple(row) for row in await sql("SELECT hand, number FROM hand")] == [(0, 2)]

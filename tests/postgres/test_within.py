@@ -27,6 +27,7 @@ from rota import (
 )
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.migrations import SchemaMismatch
+from tests.patience import PATIENCE
 from tests.servers import SCHEMA, fresh_store, postgres_url
 
 _SOON = timedelta(seconds=20)
@@ -128,7 +129,7 @@ async def test_an_open_transaction_holds_up_neither_claims_nor_removal(
         await asyncio.wait({waiting}, timeout=0.2)
         third = await node.trigger_once("job")
         assert (await node.wait(third, _SOON)).state is RunState.SUCCEEDED, "whoever waits for a key holds no lane"
-        assert await asyncio.wait_for(node.unschedule("job"), 5)
+        assert await asyncio.wait_for(node.unschedule("job"), PATIENCE)
     assert await waiting == left
     run = await node.wait(left, _SOON)
     assert (run.state, run.reason) == (RunState.CANCELLED, "unscheduled")

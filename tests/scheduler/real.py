@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from rota import HandlerRegistry, JobDefinition, JobRun, Manual, RetryPolicy, Scheduler
+from tests.patience import PATIENCE
 
-PATIENCE = 10.0
 ONCE = RetryPolicy.single_attempt()
 
 

@@ -10,7 +10,8 @@ import pytest
 from rota import Health, Scheduler
 from rota.backend import Due
 from rota_backends.inprocess import InProcessBackend
-from tests.scheduler.real import PATIENCE, registry, until
+from tests.patience import PATIENCE
+from tests.scheduler.real import registry, until
 
 
 class _Time:

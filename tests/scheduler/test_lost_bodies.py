@@ -9,7 +9,8 @@ from datetime import timedelta
 from rota import JobContext, RunState, Scheduler, StoreUnavailable
 from rota.backend import LeaseRef, NodeInfo, Renewal
 from rota_backends.inprocess import InProcessBackend
-from tests.scheduler.real import PATIENCE, manual, ms, registry, until
+from tests.patience import PATIENCE
+from tests.scheduler.real import manual, ms, registry, until
 
 
 class _Away(InProcessBackend):

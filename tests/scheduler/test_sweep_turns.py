@@ -13,6 +13,7 @@ from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, JobDefi
 from rota.backend import Bookmark, EventLimits, Refusal
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.sqlite import SqliteBackend
+from tests.patience import PATIENCE
 from tests.scheduler.real import registry, until
 
 OLD = Event("shop", "Ordered", event_id="old")
@@ -132,7 +133,7 @@ async def test_a_node_that_dies_while_it_delivers_holds_up_nobody(tmp_path: Path
         async with Scheduler(SqliteBackend(tmp_path / "jobs.db"), handlers(), events=events) as two:
             scheduling = asyncio.create_task(two.schedule(job("newer")))
             await one.abandon()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await scheduling
             assert await events_of(two, "older") == ["old"]
             assert await events_of(two, "newer") == []
@@ -163,7 +164,7 @@ async def test_a_sweep_that_hangs_while_it_reads_holds_up_nobody() -> None:
     events = Hangs(1)
     async with Scheduler(InProcessBackend(), handlers(), events=events) as scheduler:
         await until(lambda: events.left == 0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await scheduler.schedule(job("job"))
 
 

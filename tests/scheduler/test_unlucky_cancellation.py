@@ -9,6 +9,7 @@ from typing import Any
 
 from rota import JobContext, RunState, Scheduler
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, ran, registry, until
 
 
@@ -111,7 +112,8 @@ print("ended")
 
 
 async def test_a_scheduler_that_nobody_left_does_not_keep_the_process_alive() -> None:
+    command = [sys.executable, "-c", _NEVER_LEFT]
     process = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", _NEVER_LEFT], capture_output=True, text=True, timeout=60, check=False
+        subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert process.stdout == "ended\n"

@@ -10,6 +10,7 @@ from datetime import timedelta
 from rota import Event, Health, JobContext, JobDefinition, OnEvent, OutcomeUnknown, RunState, Scheduler
 from rota.backend import Census, LeaseRef, NodeInfo, Renewal
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, ran, registry, until
 
 
@@ -52,7 +53,7 @@ async def test_health_says_in_time_that_a_store_hangs_which_does_not_let_go_of_i
     backend = _HangsOn()
     async with Scheduler(backend, registry()) as scheduler:
         asking = asyncio.create_task(scheduler.health())
-        await asyncio.wait({asking}, timeout=5)
+        await asyncio.wait({asking}, timeout=PATIENCE)
         is_in_time = asking.done()
         backend.lets_go.set()
         assert is_in_time
@@ -131,7 +132,7 @@ async def test_a_chain_of_notifications_ends_at_the_depth_limit_too() -> None:
         opened.append(scheduler)
         await scheduler.schedule(JobDefinition("again", "again", OnEvent("shop", "Again")))
         await scheduler.notify(Event("shop", "Again"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not await scheduler.dead_letters():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     assert depths == [0, 1, 2, 3]

@@ -23,6 +23,7 @@ from rota import (
 from rota.backend.types import Claimed, ClaimRequest, LeaseRef, Settlement
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, registry, until
 
 
@@ -55,7 +56,7 @@ class _HangingEvents(InMemoryEventStore):
 
 
 async def test_a_hanging_event_store_does_not_keep_a_node_from_leaving() -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         async with Scheduler(InProcessBackend(), HandlerRegistry(), events=_HangingEvents()) as scheduler:
             await scheduler.schedule(manual("never"))
 
@@ -88,7 +89,7 @@ async def test_an_event_store_that_swallows_its_cancellation_does_not_keep_a_nod
     scheduler = await Scheduler(InProcessBackend(), HandlerRegistry(), events=events).__aenter__()
     await events.is_read.wait()
     leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
-    await asyncio.wait({leaving}, timeout=5)
+    await asyncio.wait({leaving}, timeout=PATIENCE)
     has_left = leaving.done()
     events.lets_go.set()
     await until(lambda: asyncio.all_tasks() == before)
@@ -245,7 +246,7 @@ async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps
     async def starts_late(ctx: JobContext) -> None: ...
 
     handlers = registry(drained=drained, starts_late=starts_late)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         async with Scheduler(backend, handlers, drain_timeout=None) as scheduler:
             for job_id in ("drained", "starts_late"):
                 await scheduler.schedule(manual(job_id))
@@ -278,7 +279,7 @@ async def test_a_body_is_drained_and_the_node_leaves_though_nothing_can_be_hande
         await until(lambda: backend.answered == 2)
         ends.append(ctx.job_id)
 
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         async with Scheduler(backend, registry(drained=drained), drain_timeout=None) as scheduler:
             for job_id in ("drained", "unstarted"):
                 await scheduler.schedule(manual(job_id, "drained"))

@@ -11,10 +11,16 @@ import pytest
 from rota import LeaseLost, Scheduler
 from rota.backend import LockGrant
 from rota_backends.inprocess import InProcessBackend
+from tests.scheduler.leaping import LoopClock, leaping
 from tests.scheduler.real import ms, registry
 
 
-class _Locks(InProcessBackend):
+class _Backend(InProcessBackend):
+    def __init__(self) -> None:
+        super().__init__(clock=LoopClock())
+
+
+class _Locks(_Backend):
     """Renewals of the first holder do what they are told."""
 
     trouble = ""
@@ -34,6 +40,7 @@ class _Locks(InProcessBackend):
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "hangs on", "fails"])
+@leaping
 async def test_a_block_whose_lock_is_not_renewed_ends_before_another_begins(trouble: str) -> None:
     backend, order = _Locks(), list[str]()
     async with Scheduler(backend, registry()) as one, Scheduler(backend, registry()) as other:
@@ -58,7 +65,7 @@ async def _for_ever(order: list[str]) -> None:
         order.append("the block ends")
 
 
-class _Loses(InProcessBackend):
+class _Loses(_Backend):
     """Gives a lock, and never renews it."""
 
     is_lost = False
@@ -67,6 +74,7 @@ class _Loses(InProcessBackend):
         return None if self.is_lost and ttl is not None else await super().lock(name, node_id, ttl)
 
 
+@leaping
 async def test_who_is_cancelled_while_a_block_ends_for_its_lost_lock_is_cancelled() -> None:
     backend, cleaning = _Loses(), asyncio.Event()
     async with Scheduler(backend, registry()) as scheduler:
@@ -88,6 +96,7 @@ async def test_who_is_cancelled_while_a_block_ends_for_its_lost_lock_is_cancelle
         assert block.cancelled()
 
 
+@leaping
 async def test_a_block_that_ignores_the_loss_of_its_lock_is_told_at_its_end() -> None:
     backend = _Loses()
     async with Scheduler(backend, registry()) as scheduler, asyncio.timeout(10):
@@ -101,7 +110,7 @@ async def test_a_block_that_ignores_the_loss_of_its_lock_is_told_at_its_end() ->
         assert this.cancelling() == 0, "nobody else wants it to end"
 
 
-class _IsSlow(InProcessBackend):
+class _IsSlow(_Backend):
     """Grants at once, and answers when told to: like any store behind a network."""
 
     def __init__(self) -> None:
@@ -116,6 +125,7 @@ class _IsSlow(InProcessBackend):
         return grant
 
 
+@leaping
 async def test_a_lock_that_was_granted_to_somebody_cancelled_meanwhile_is_free() -> None:
     backend = _IsSlow()
     async with Scheduler(backend, registry()) as scheduler, asyncio.timeout(10):
@@ -133,7 +143,7 @@ async def test_a_lock_that_was_granted_to_somebody_cancelled_meanwhile_is_free()
             assert grant.token == 2
 
 
-class _AnswersLate(InProcessBackend):
+class _AnswersLate(_Backend):
     """The first answer comes when the lock has ended already."""
 
     is_late = True
@@ -146,6 +156,7 @@ class _AnswersLate(InProcessBackend):
         return grant
 
 
+@leaping
 async def test_a_lock_that_is_answered_too_late_is_asked_for_again_before_the_block_begins() -> None:
     backend, inside = _AnswersLate(), list[str]()
     async with Scheduler(backend, registry()) as scheduler:
@@ -163,7 +174,7 @@ async def test_a_lock_that_is_answered_too_late_is_asked_for_again_before_the_bl
             together.create_task(block("another"))
 
 
-class _HoldsOnReleases(InProcessBackend):
+class _HoldsOnReleases(_Backend):
     patience = timedelta(minutes=1)
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
@@ -172,6 +183,7 @@ class _HoldsOnReleases(InProcessBackend):
         return await super().lock(name, node_id, ttl)
 
 
+@leaping
 async def test_a_cancelled_block_is_not_kept_by_a_store_that_does_not_take_the_lock_back() -> None:
     """A body whose lease cannot be renewed is cancelled, and has to be gone before another begins (RUN-1)."""
     async with Scheduler(_HoldsOnReleases(), registry()) as scheduler:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from rota import Cron, Event, Health, InMemoryEventStore, JobContext, JobDefinition, Precision, RetryPolicy, Scheduler
 from rota.backend import Due
 from rota_backends.inprocess import InProcessBackend
-from tests.scheduler.real import PATIENCE, manual, ms, ran, registry, until
+from tests.patience import PATIENCE
+from tests.scheduler.real import manual, ms, ran, registry, until
 
 
 def _only_wakes(scheduler: Scheduler) -> None:

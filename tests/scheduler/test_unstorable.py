@@ -11,9 +11,10 @@ import pytest
 from rota import JobContext, RunState, ScheduleError, Scheduler, Succeeded
 from rota.backend import Claimed, ClaimRequest, Settlement
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, ran, registry, until
 
-SECONDS = timedelta(seconds=10)
+SECONDS = timedelta(seconds=PATIENCE)
 
 
 class _Picky(InProcessBackend):

@@ -8,6 +8,7 @@ from datetime import timedelta
 from rota import HandlerRegistry, Scheduler, VirtualClock
 from rota.backend import LockGrant
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 
 _TTL = timedelta(seconds=30)
 
@@ -34,5 +35,5 @@ async def test_time_does_not_pass_while_the_store_answers_who_waits() -> None:
             waiting = asyncio.create_task(take())
             await asyncio.sleep(0)
         await clock.advance(timedelta(seconds=1))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             assert await waiting

@@ -12,9 +12,10 @@ from rota import JobContext, JobRun, Retention, RunNotFound, RunState, Scheduler
 from rota.backend import RunQuery
 from rota.errors import StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
+from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, registry
 
-SECONDS = timedelta(seconds=10)
+SECONDS = timedelta(seconds=PATIENCE)
 
 
 class _Counting(InProcessBackend):

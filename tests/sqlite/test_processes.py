@@ -19,9 +19,9 @@ import pytest
 
 from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler
 from rota_backends.sqlite import SqliteBackend
+from tests.patience import PATIENCE
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE = 60.0
 
 
 class Site:
@@ -51,7 +51,7 @@ class Site:
                 if process.poll() is None:
                     process.send_signal(number)
         for process in self.processes:
-            process.wait(_PATIENCE)
+            process.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def site(tmp_path: Path) -> Generator[Site]:
 
 
 async def until(predicate: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not predicate():
         assert time.monotonic() < deadline, "it did not happen"
         await asyncio.sleep(0.01)
@@ -134,10 +134,10 @@ from rota_backends.sqlite import SqliteBackend
 
 async def ask(backend):
     try:
-        await asyncio.wait_for(backend.standing(JobKey("default", "job")), 10)
+        await asyncio.wait_for(backend.standing(JobKey("default", "job")), 60)
     except NotOpen as error:
         print(error, flush=True)
-    await asyncio.wait_for(backend.close(), 10)
+    await asyncio.wait_for(backend.close(), 60)
 
 backend = SqliteBackend(sys.argv[1])
 loop = asyncio.new_event_loop()
@@ -153,7 +153,7 @@ else:
 
 def test_a_forked_process_is_told_that_the_store_is_not_its_own(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", _FORKED, str(tmp_path / "jobs.db")]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "forked" in answer.stdout
 
@@ -163,7 +163,7 @@ async def test_eight_processes_can_come_first(site: Site, tmp_path: Path) -> Non
     starting = [site.start("start", str(go)) for _ in range(8)]
     go.touch()
     for process in starting:
-        process.wait(_PATIENCE)
+        process.wait(PATIENCE)
     assert [process.returncode for process in starting] == [0] * 8
     assert Counter(line[0] for line in site.lines("started")) == {"REGISTERED": 1, "UNCHANGED": 7}
     assert site.stderr() == ""

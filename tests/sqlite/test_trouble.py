@@ -20,6 +20,7 @@ from rota.run import Cause
 from rota_backends.sqlite import SqliteBackend
 from rota_backends.sqlite import backend as module
 from rota_backends.sqlite.session import Session
+from tests.patience import PATIENCE
 
 KEY = JobKey("default", "job")
 
@@ -224,7 +225,7 @@ class _Breaking:
 
 async def test_one_bad_call_does_not_spoil_those_it_shares_a_commit_with(backend: SqliteBackend) -> None:
     held = threading.Event()
-    waiting = backend._store.read(lambda session: held.wait(10))  # so that the others gather behind it
+    waiting = backend._store.read(lambda session: held.wait(PATIENCE))  # so that the others gather behind it
 
     def fails(session: Session) -> None:
         session.db.execute("INSERT INTO rota_bookmark VALUES ('half', 1)")
@@ -249,7 +250,7 @@ async def test_calls_that_wait_together_share_a_commit(backend: SqliteBackend) -
 
     def hold(session: Session) -> None:
         session.db.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
-        held.wait(10)
+        held.wait(PATIENCE)
 
     waiting = backend._store.read(hold)
     answers = asyncio.gather(*(backend.enqueue([enqueue()]) for _ in range(100)))
@@ -288,7 +289,7 @@ async def test_a_wake_up_crosses_connections(tmp_path: Path, backend: SqliteBack
     woken = asyncio.Event()
     stop = other.subscribe(woken.set)
     await backend.enqueue([enqueue()])
-    await asyncio.wait_for(woken.wait(), 30)
+    await asyncio.wait_for(woken.wait(), PATIENCE)
     stop()
     await other.close()
 

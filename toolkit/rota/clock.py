@@ -22,6 +22,7 @@ from typing import Protocol, runtime_checkable
 from rota.errors import NotSettled
 
 _PATIENCE = timedelta(seconds=5)
+_LOOK = timedelta(milliseconds=250)  # patience is counted in looks: a machine that stood still is one of them
 _MOST_ROUNDS = 20_000  # at one instant: work that never ends without time is an error, not a hang
 _YIELDS = 4  # a cancelled waiter needs two turns of the event loop to become busy again
 
@@ -336,7 +337,7 @@ class VirtualClock:
         return self._progress != before
 
     async def _until_idle(self) -> None:
-        seen, deadline = -1, 0.0
+        seen, looks = -1, 0
         idle = 0
         while idle < _YIELDS:
             if not self._busy:
@@ -345,10 +346,11 @@ class VirtualClock:
                 continue
             idle = 0
             if self._changes != seen:
-                seen, deadline = self._changes, time.monotonic() + _PATIENCE.total_seconds()
-            elif time.monotonic() > deadline:
+                seen, looks = self._changes, 0
+            elif looks * _LOOK >= _PATIENCE:
                 raise NotSettled(_PATIENCE, sorted(activity.label() for activity in self._busy))
             await self._next_change()
+            looks += 1
 
     async def _next_change(self) -> None:
         self._change = asyncio.Event()  # of this event loop: a clock may outlive one
@@ -357,6 +359,6 @@ class VirtualClock:
             if not self._busy:
                 return
         try:
-            await asyncio.wait_for(self._change.wait(), 0.25)
+            await asyncio.wait_for(self._change.wait(), _LOOK.total_seconds())
         except TimeoutError:
             return
