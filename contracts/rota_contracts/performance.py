@@ -19,6 +19,8 @@ log = logging.getLogger("rota.contracts")
 _MINUTE = 60.0
 _LONG_PATIENCE = 1800.0  # real seconds where time is not virtual: there, advance really waits
 _TO_WIND_UP = 2.0  # real seconds for threads and asyncio tasks to be gone
+_LOOK = 0.005  # seconds are counted in looks: a machine that stood still meanwhile is one of them
+_YIELDS = 50  # most tasks are gone after a few rounds of the event loop
 
 
 class Leak(AssertionError):
@@ -59,20 +61,27 @@ async def _perform(clause: Clause, family: Any, harness: Harness) -> None:
 
 
 async def _check_tasks() -> None:
-    current = asyncio.current_task()
-    deadline = time.monotonic() + _TO_WIND_UP
-    while left := asyncio.all_tasks() - {current}:
-        if time.monotonic() > deadline:
-            raise Leak(f"asyncio tasks left behind: {_listed(task.get_name() for task in left)}")
-        await asyncio.sleep(0 if time.monotonic() < deadline - 1.9 else 0.01)
+    current, left = asyncio.current_task(), set[asyncio.Task[Any]]()
+    for look in range(_YIELDS + _looks()):
+        left = asyncio.all_tasks() - {current}
+        if not left:
+            return
+        await asyncio.sleep(0 if look < _YIELDS else _LOOK)
+    raise Leak(f"asyncio tasks left behind: {_listed(task.get_name() for task in left)}")
 
 
 def _check_threads(before: set[threading.Thread]) -> None:
-    deadline = time.monotonic() + _TO_WIND_UP
-    while left := set(threading.enumerate()) - before:
-        if time.monotonic() > deadline:
-            raise Leak(f"threads left behind: {_listed(thread.name for thread in left)}")
-        time.sleep(0.005)
+    left = set[threading.Thread]()
+    for _ in range(_looks()):
+        left = set(threading.enumerate()) - before
+        if not left:
+            return
+        time.sleep(_LOOK)
+    raise Leak(f"threads left behind: {_listed(thread.name for thread in left)}")
+
+
+def _looks() -> int:
+    return round(_TO_WIND_UP / _LOOK)
 
 
 def _listed(names: Iterable[str]) -> str:

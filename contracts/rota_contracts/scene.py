@@ -54,7 +54,8 @@ H = TypeVar("H", bound="AsyncHandler | SyncHandler")
 
 _OWN: Any = object()  # "the scene's own event store", as opposed to none
 _STEP = timedelta(seconds=1)  # between two looks, of virtual time
-_MOMENT = timedelta(seconds=1)  # of real time
+_LOOK = timedelta(milliseconds=10)  # of real time
+_LOOKS = 100  # where time is virtual: seconds would pass on a machine that stands still, too
 
 
 class Scene:
@@ -205,7 +206,7 @@ class Scene:
         calling = asyncio.create_task(call)
         try:
             await self.advance(**amount)
-            ended, _ = await asyncio.wait({calling}, timeout=5)  # it may be on its way through a thread
+            ended, _ = await asyncio.wait({calling}, timeout=20)  # it may be on its way through a thread
             assert ended, f"the call did not end within {timedelta(**amount)}"
             return await calling
         finally:
@@ -222,19 +223,20 @@ class Scene:
         Virtual time is asked at once and then every second up to `within`, and then for a moment of real time: a call
         may be on its way through a thread or a server. Real time is polled.
         """
-        left = within if self.harness.virtual else timedelta(0)
-        deadline = time.monotonic() + (_MOMENT if self.harness.virtual else within).total_seconds()
+        left, looks = (within, _LOOKS) if self.harness.virtual else (timedelta(0), 0)
+        deadline = time.monotonic() + within.total_seconds()
         while True:
             await self.harness.advance(timedelta(0))
             if value := await _value(predicate):
                 return value
-            is_over = left <= timedelta(0) and time.monotonic() > deadline
+            is_over = not looks if self.harness.virtual else time.monotonic() > deadline
             assert not is_over, f"did not become true within {within}: {predicate}"
             if left > timedelta(0):
                 left -= _STEP
                 await self.harness.advance(_STEP)
             else:
-                await asyncio.sleep(0.01)
+                looks -= 1
+                await asyncio.sleep(_LOOK.total_seconds())
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
