@@ -28,6 +28,7 @@ from rota.run import AttemptOutcome, Cause, RunState
 from tests.servers import SCHEMA, postgres_url
 
 LEASE = timedelta(seconds=30)
+HASTY = timedelta(seconds=2)  # of a backend that gives up soon; a busy machine connects in less
 _numbers = count(1)
 
 

@@ -22,7 +22,7 @@ from rota_backends.postgres.connections import Connection, Connections, Row
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.wakeups import Announcer
 from tests.patience import PATIENCE
-from tests.postgres.driving import claim, register, sql, trigger
+from tests.postgres.driving import HASTY, claim, register, sql, trigger
 from tests.servers import SCHEMA, fresh_store, postgres_url
 
 _OTHERS = "FROM pg_stat_activity WHERE application_name LIKE 'rota%' AND pid <> pg_backend_pid()"
@@ -335,7 +335,7 @@ async def test_wake_ups_come_from_other_processes_and_again_after_the_connection
 
 async def test_a_statement_that_waits_too_long_is_given_up_and_did_nothing(backend: PostgresBackend) -> None:
     await register(backend, "job")
-    hasty = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1, timeout=timedelta(milliseconds=300))
+    hasty = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1, timeout=HASTY)
     await hasty.open()
     connection = await asyncpg.connect(postgres_url())
     async with connection.transaction():

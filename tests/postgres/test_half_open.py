@@ -13,11 +13,10 @@ from rota.backend import JobKey
 from rota.errors import OutcomeUnknown
 from rota_backends.postgres import PostgresBackend, wakeups
 from tests.patience import PATIENCE
-from tests.postgres.driving import register, trigger
+from tests.postgres.driving import HASTY, register, trigger
 from tests.postgres.lines import Lines, lines
 from tests.servers import SCHEMA
 
-_SHORT = timedelta(seconds=2)  # for a busy machine to connect in
 _SOON = timedelta(seconds=30)
 
 
@@ -58,7 +57,7 @@ async def test_a_listener_that_hears_nothing_is_replaced(
     backend: PostgresBackend, line: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeups, "_PULSE", 0.2)
-    monkeypatch.setattr(wakeups, "_ANSWERS_WITHIN", 0.2)
+    monkeypatch.setattr(wakeups, "_ANSWERS_WITHIN", HASTY.total_seconds())
     deaf = PostgresBackend(line.url, schema=SCHEMA)
     await deaf.open()
     woken = asyncio.Event()
@@ -75,7 +74,7 @@ async def test_a_listener_that_hears_nothing_is_replaced(
 async def test_a_line_that_falls_silent_before_it_listens_is_given_up(
     backend: PostgresBackend, line: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups, "_ANSWERS_WITHIN", 0.2)
+    monkeypatch.setattr(wakeups, "_ANSWERS_WITHIN", HASTY.total_seconds())
     deaf = PostgresBackend(line.url, schema=SCHEMA)
     await deaf.open()
     connect = deaf._connections.connect
@@ -99,7 +98,7 @@ async def test_resting_connections_that_fell_silent_cost_one_wait_not_one_each(
     backend: PostgresBackend, line: Lines
 ) -> None:
     await register(backend, "job")
-    other = PostgresBackend(line.url, schema=SCHEMA, timeout=_SHORT)
+    other = PostgresBackend(line.url, schema=SCHEMA, timeout=HASTY)
     await other.open()
     key = JobKey("default", "job")
     await asyncio.gather(*(other.standing(key) for _ in range(4)))

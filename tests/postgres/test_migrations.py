@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from datetime import timedelta
 from urllib.parse import urlencode
 from uuid import uuid4
 
@@ -19,7 +18,7 @@ from rota.cli import main
 from rota_backends.postgres import PostgresBackend, migrations
 from rota_backends.postgres.migrations import SchemaMismatch, newest
 from tests.patience import PATIENCE
-from tests.postgres.driving import claim, register, trigger
+from tests.postgres.driving import HASTY, claim, register, trigger
 from tests.servers import postgres_url
 
 _NODE = """
@@ -138,11 +137,11 @@ async def test_a_newer_schema_is_refused_with_the_way_out() -> None:
 async def test_a_node_waits_for_a_migration_longer_than_for_a_statement() -> None:
     schema = _schema()
     held = await asyncpg.connect(postgres_url())
-    patient = PostgresBackend(postgres_url(), schema=schema, timeout=timedelta(milliseconds=500))
+    patient = PostgresBackend(postgres_url(), schema=schema, timeout=HASTY)
     async with held.transaction():
         await held.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", 0x726F7461, schema)
         opening = asyncio.create_task(patient.open())
-        assert not (await asyncio.wait({opening}, timeout=1.5))[0], "three times as long as a statement may take"
+        assert not (await asyncio.wait({opening}, timeout=2 * HASTY.total_seconds()))[0]
     await opening
     await patient.close()
     await held.close()

@@ -16,7 +16,7 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.postgres import PostgresBackend
 from tests.binaries import NotInstallable
 from tests.patience import PATIENCE
-from tests.postgres.driving import claim, register, sql, trigger, work
+from tests.postgres.driving import HASTY, claim, register, sql, trigger, work
 from tests.postgres.pooler import pooler
 from tests.servers import SCHEMA, fresh_store, postgres_url
 
@@ -120,7 +120,7 @@ async def test_cancelled_calls_leave_no_session_behind_that_somebody_waits_for(
 
 async def test_a_statement_the_client_gave_up_ends_on_the_server_too(url: str, backends: list[PostgresBackend]) -> None:
     await register(backends[0], "job")
-    hasty = PostgresBackend(url, schema=SCHEMA, pooler=True, timeout=timedelta(seconds=2))
+    hasty = PostgresBackend(url, schema=SCHEMA, pooler=True, timeout=HASTY)
     await hasty.open()
     holder = await asyncpg.connect(postgres_url())
     async with holder.transaction():

@@ -17,7 +17,7 @@ from rota.backend import REPLAY_MEMORY, Enqueue, FactKind, JobKey, PauseChange, 
 from rota.ids import new_run_id
 from rota.run import AttemptOutcome, Cause, RunState
 from rota_backends.postgres import PostgresBackend
-from tests.postgres.driving import claim, register, sql, success, trigger
+from tests.postgres.driving import HASTY, claim, register, sql, success, trigger
 from tests.servers import SCHEMA, postgres_url
 
 _LIMIT = 4
@@ -153,7 +153,7 @@ async def test_what_triggers_of_a_batch_have_of_their_own_is_not_told_once_for_a
 
 
 async def _hasty() -> PostgresBackend:
-    made = PostgresBackend(postgres_url(), schema=SCHEMA, timeout=timedelta(seconds=0.4))
+    made = PostgresBackend(postgres_url(), schema=SCHEMA, timeout=HASTY)
     await made.open()
     return made
 
