@@ -30,13 +30,14 @@ Raw = dict[str, Rows]
 def run(quick: bool) -> Report:
     """`quick`: fewer triggers, one round."""
     triggers, waits, rounds = (500, 30, 1) if quick else (2_000, 125, 5)
+    latency_rounds = 2 * rounds
     with postgres() as databases:
         version = databases.version()
-        rates, waited = _rates(databases, triggers, rounds), _latencies(databases, waits, 2 * rounds)
+        rates, waited = _rates(databases, triggers, rounds), _latencies(databases, waits, latency_rounds)
     return Report(
         NAME,
         {"postgres": version, "server": SETTINGS, "rounds": rounds, "triggers": triggers, "batched": 10 * triggers}
-        | {"latency_rounds": 2 * rounds, "latency_triggers": waits, "pause_seconds": PAUSE},
+        | {"latency_rounds": latency_rounds, "latency_triggers": waits, "pause_seconds": PAUSE},
         {"rates": rates, "latency": waited},
         [_rate_table(rates), _latency_table(waited)],
         [*_rate_goals(rates), *_latency_goals(waited)],
@@ -45,7 +46,7 @@ def run(quick: bool) -> Report:
             f"PostgreSQL {version}, " + ", ".join(SETTINGS),
             f"{triggers:,} triggers, {10 * triggers:,} in batches; at most 20 connections, Rota with its default of 4",
             "batches are calls with 1,000 triggers each; the floor is INSERT, and COPY for batches",
-            f"latency: {2 * rounds} rounds of {waits} triggers, each {PAUSE * 1000:g} ms after the last started",
+            f"latency: {latency_rounds} rounds of {waits} triggers, each {PAUSE * 1000:g} ms after the last started",
             "  a node listens; rounds are shorter than the slow spells of a shared machine, which meet one entry",
             "ratios: the peer whose median is best, in each round, then their median; also those taken otherwise",
             "'as from another process': by connections of their own, so the node learns of it through the database",
