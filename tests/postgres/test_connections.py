@@ -234,7 +234,56 @@ async def test_closing_that_is_cancelled_half_way_leaves_nothing_behind() -> Non
         closing.cancel()
         await asyncio.gather(closing, return_exceptions=True)
         await _eventually(lambda: _count(_OTHERS), 0)
-        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("rota")]
+        assert not _own_tasks()
+
+
+@pytest.mark.parametrize("part", ["_listener", "_rehearsal", "_announcer", "_triggers"])
+async def test_closing_that_is_cancelled_while_one_part_stops_stops_the_others(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And they begin again with the next life of the backend."""
+    backend, waiting = PostgresBackend(fresh_store(), schema=SCHEMA), asyncio.Event()
+
+    async def wait() -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    for _ in range(2):
+        await backend.open()
+        backend.subscribe(lambda: None)
+        await claim(backend)
+        assert [backend._announcer.tag() for _ in range(2)][1] is None, "one follows"
+        assert {"rota listener", "rota rehearsal", "rota announcement"} <= _own_tasks()
+        slow = getattr(backend, part)
+        with monkeypatch.context() as patched:
+            patched.setattr(slow, "stop", wait)
+            waiting.clear()
+            closing = asyncio.create_task(backend.close())
+            await waiting.wait()
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+        await slow.stop()
+        assert not _own_tasks()
+
+
+async def test_a_part_whose_stop_is_cancelled_has_stopped_and_begins_again(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend._connections, "rehearse", lambda *_: asyncio.Event().wait())
+    for _ in range(2):
+        backend._rehearsal.begin()
+        assert [backend._announcer.tag() for _ in range(2)][1] is None, "one follows"
+        assert _own_tasks() >= {"rota rehearsal", "rota announcement"}
+        for part in (backend._rehearsal, backend._announcer):
+            stopping = asyncio.create_task(part.stop())
+            await asyncio.sleep(0)
+            stopping.cancel()
+            await asyncio.gather(stopping, return_exceptions=True)
+        assert not _own_tasks()
+
+
+def _own_tasks() -> set[str]:
+    return {name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("rota")}
 
 
 async def test_a_call_that_connects_while_all_is_closed_does_not_go_on(

@@ -38,8 +38,10 @@ class Rehearsal:
         task, self._task, self._most = self._task, None, 0
         if task is not None:
             self._enough.set()
-            await asyncio.wait({task}, timeout=_PATIENCE)
-            task.cancel()
+            try:
+                await asyncio.wait({task}, timeout=_PATIENCE)
+            finally:
+                task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -89,20 +89,15 @@ class Store(Backend):
             self._opened -= 1
             if self._opened:
                 return
-            try:
-                await self._stop()
-            finally:  # also when closing is cancelled: nobody else would do it
-                self._own.forget()
-                await self._connections.close()
-
-    async def _stop(self) -> None:
-        """What goes on by itself."""
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            await listener.stop()
-        await self._rehearsal.stop()
-        await self._announcer.stop()
-        await self._triggers.stop()
+            async with AsyncExitStack() as ends:  # also when closing is cancelled: nobody else would do it
+                ends.push_async_callback(self._connections.close)
+                ends.callback(self._own.forget)
+                ends.push_async_callback(self._triggers.stop)
+                ends.push_async_callback(self._announcer.stop)
+                ends.push_async_callback(self._rehearsal.stop)
+                if self._listener is not None:
+                    ends.push_async_callback(self._listener.stop)
+                    self._listener = None
 
     async def now(self) -> datetime:
         if self._own_clock is not None:

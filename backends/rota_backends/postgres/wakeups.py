@@ -66,10 +66,10 @@ class Announcer:
             return  # the others poll
 
     async def stop(self) -> None:
+        self._is_to_follow = False
         for each in self._under_way:
             each.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        self._is_to_follow = False
 
 
 class Listener:
