@@ -274,16 +274,29 @@ async def test_a_node_hears_of_work_that_another_connection_brought() -> None:
     assert shelf.watches == []
 
 
+class Counted(MemoryStore):
+    opened = 0
+
+    async def open(self) -> None:
+        self.opened += 1
+
+    async def close(self) -> None:
+        self.opened -= 1
+
+
+async def test_closing_that_is_cancelled_half_way_closes_the_store() -> None:
+    store = Counted()
+    backend = CasBackend(store)
+    await backend.open()
+    await store.shelf.is_watched.wait()
+    closing = asyncio.create_task(backend.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    assert (closing.cancelled(), store.opened, store.shelf.watches) == (True, 0, [])
+
+
 async def test_a_store_with_another_schema_is_refused_and_closed() -> None:
-    class Counted(MemoryStore):
-        opened = 0
-
-        async def open(self) -> None:
-            self.opened += 1
-
-        async def close(self) -> None:
-            self.opened -= 1
-
     store = Counted()
     store.shelf.write("meta/schema", b"2")
     with pytest.raises(StoreUnavailable, match="schema 2"):

@@ -100,11 +100,13 @@ class Base(Backend):
                 await self._disconnect()
 
     async def _disconnect(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-            self._watching = None
-        await self.store.close()
+        watching, self._watching = self._watching, None
+        try:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+        finally:  # also when closing is cancelled: nobody else would do it
+            await self.store.close()
 
     async def now(self) -> datetime:
         return self._given_clock.now() if self._given_clock is not None else await self.store.now()
