@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from tests.faults.on_processes import PAST_THE_LEASE, node_with_a_long_body
 from tests.faults.proxy import Mode
 from tests.faults.scene import Scene
 from tests.faults.stores import PostgresStore
@@ -59,13 +60,16 @@ async def black_holes(scene: Scene) -> None:
 
 async def partitioned(scene: Scene) -> None:
     """Two nodes are cut off, one is not: it takes their work over while they still have it in their hands."""
-    store = _store(scene)
-    await asyncio.gather(*[scene.cluster.kill(node) for node in scene.cluster.alive[1:]])
+    store, lengths = _store(scene), [scene.rng.uniform(*PAST_THE_LEASE)]
+    stays, *others = scene.cluster.alive
+    await asyncio.gather(*[scene.cluster.kill(node) for node in others])
     await asyncio.gather(*[scene.cluster.start(url=store.side_url) for _ in range(2)])
 
     async def inject() -> None:
+        if lengths:  # once certainly with work in their hands
+            await node_with_a_long_body(scene, but=[stays])
         store.side.turn(Mode.BLACK_HOLE)
-        await asyncio.sleep(scene.rng.uniform(1, 5))
+        await asyncio.sleep(lengths.pop() if lengths else scene.rng.uniform(1, 5))
         store.side.turn(Mode.PASS)
 
     await scene.until_end(inject, rest=(0.5, 1.5), at_least=3)

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from rota import AttemptOutcome, RunState
 from rota.backend import JobKey
@@ -17,7 +17,7 @@ from tests.faults.points import NAMED
 from tests.faults.scene import Scene
 from tests.faults.stores import SqliteStore
 
-_PAST_THE_LEASE = (3.1, 4.0)  # a second body has begun by then, and not ended
+PAST_THE_LEASE = (3.1, 4.0)  # a second body has begun by then, and not ended
 _OUTCOME = "settle.before.succeeded.slow"
 _ENOUGH = 12.0  # seconds in which an armed node reaches its point
 _ALONE = ("fire.inside.coalesced", "relay.before.done")  # reached only where nobody else does the work
@@ -117,8 +117,8 @@ async def stops(scene: Scene) -> None:
     """Stopped while a body runs, until somebody else has taken it over; then it goes on as if nothing was."""
 
     async def inject() -> None:
-        node = await _node_with_a_long_body(scene)
-        await scene.cluster.stop(node, scene.rng.uniform(*_PAST_THE_LEASE))
+        node = await node_with_a_long_body(scene)
+        await scene.cluster.stop(node, scene.rng.uniform(*PAST_THE_LEASE))
 
     await scene.until_end(inject, rest=(0.3, 1.5))
 
@@ -132,7 +132,7 @@ async def stops_before_settling(scene: Scene) -> None:
         await asyncio.sleep(0.1)
         for node in scene.cluster.alive:
             if node.process.pid in set(scene.cluster.stopped_themselves()) - gone_on:
-                await asyncio.sleep(scene.rng.uniform(*_PAST_THE_LEASE))
+                await asyncio.sleep(scene.rng.uniform(*PAST_THE_LEASE))
                 node.signal(signal.SIGCONT)
                 gone_on.add(node.process.pid)
                 scene.injected += 1
@@ -140,11 +140,11 @@ async def stops_before_settling(scene: Scene) -> None:
     await asyncio.gather(*[scene.cluster.kill(node) for node in scene.cluster.alive])  # some might still stop
 
 
-async def _node_with_a_long_body(scene: Scene) -> NodeProcess:
+async def node_with_a_long_body(scene: Scene, but: Container[NodeProcess] = ()) -> NodeProcess:
     """Whoever has begun one most recently; anybody, if nobody has for a while."""
     end = time.monotonic() + 5
     while time.monotonic() < end:
-        running = {node.process.pid: node for node in scene.cluster.alive}
+        running = {node.process.pid: node for node in scene.cluster.alive if node not in but}
         for pid in scene.cluster.long_bodies(younger_than=1.0):
             if pid in running:
                 return running[pid]
