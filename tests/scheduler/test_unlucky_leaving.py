@@ -213,8 +213,10 @@ class _SlowClaims(InProcessBackend):
         await super().hand_back(leases, leaving=leaving)
 
 
-@pytest.mark.parametrize("answers_after", [0.1, 2.0])
-async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_its_lease(answers_after: float) -> None:
+@pytest.mark.parametrize(("answers_after", "hands_back_after"), [(0.1, 0.0), (2.0, 0.0), (2.0, 0.5)])
+async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_its_lease(
+    answers_after: float, hands_back_after: float
+) -> None:
     starts: list[str] = []
 
     async def starts_late(ctx: JobContext) -> None:
@@ -222,7 +224,7 @@ async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_it
         await asyncio.sleep(60)
 
     backend = _SlowClaims()
-    backend.answers_after = answers_after
+    backend.answers_after, backend.hands_back_after = answers_after, hands_back_after
     async with Scheduler(backend, registry(starts_late=starts_late)) as scheduler:
         await scheduler.schedule(manual("starts_late"))
         run_id = await scheduler.trigger_once("starts_late")
@@ -338,6 +340,60 @@ async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_tha
     release.set()
     await leaving
     async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts) == (RunState.QUEUED, ())
+
+
+class _AnswersWithAnError(_SlowClaims):
+    """Claims, and says after a while that nobody knows."""
+
+    loses = False
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim(request)
+        if self.loses and claimed.claims:
+            raise OutcomeUnknown("no answer")
+        return claimed
+
+
+async def test_a_claim_that_fails_while_its_node_leaves_is_handed_back_and_a_body_given_up_is_not() -> None:
+    backend, started, lets_go = _AnswersWithAnError(), asyncio.Event(), asyncio.Event()
+
+    async def stubborn(ctx: JobContext) -> None:
+        started.set()
+        while not lets_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await lets_go.wait()
+
+    handlers = registry(stubborn=stubborn, starts_late=stubborn)
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(backend, handlers, drain_timeout=ms(0), cancel_grace=ms(0)) as scheduler:
+            for job_id in ("stubborn", "starts_late"):
+                await scheduler.schedule(manual(job_id))
+            given_up = await scheduler.trigger_once("stubborn")
+            await started.wait()
+            backend.loses, backend.answers_after = True, 2.0  # after the node has given up its bodies
+            claimed = await scheduler.trigger_once("starts_late")
+            await until(lambda: backend.claims == 2)
+        lets_go.set()
+        runs = [await client.get_run(run_id) for run_id in (given_up, claimed)]
+        assert [run and run.state for run in runs] == [RunState.RUNNING, RunState.QUEUED]
+
+
+async def test_a_body_that_ended_when_asked_to_is_handed_back_however_long_the_store_takes() -> None:
+    backend, started = _SlowClaims(), asyncio.Event()
+    backend.hands_back_after = 0.5
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(backend, registry(drained=drained), drain_timeout=ms(0), cancel_grace=ms(0)) as scheduler:
+            await scheduler.schedule(manual("drained"))
+            run_id = await scheduler.trigger_once("drained")
+            await started.wait()
         run = await client.get_run(run_id)
         assert run is not None
         assert (run.state, run.attempts) == (RunState.QUEUED, ())

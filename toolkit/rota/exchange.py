@@ -139,7 +139,7 @@ class Exchange:
         self._is_filled = False  # the last claim brought all it could, of other jobs too: more may wait
         self.endings = Endings(backend)
         self._stale: list[Claim] = []
-        self.left_to_leases: set[tuple[JobKey, int]] = set()  # ended, but no settlement of them could be stored
+        self.left_to_leases: set[tuple[JobKey, int]] = set()  # no settlement of them could or will be stored
         self._store_ahead = timedelta(0)  # the store's clock against ours
 
     @property

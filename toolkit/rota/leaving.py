@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 
 from rota.calls import STORE_ERRORS
@@ -25,24 +26,25 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
     """Let the node go; `hurry` ends a wait sooner, each time it is set."""
     node.is_leaving = True
     with at_work(node.clock, "a node that leaves"):  # a virtual clock waits for what follows a timeout
-        await _until_answered(node, _CLAIM_PATIENCE)  # what a claim under way brings is handed back with the rest
+        # What a claim under way brings is handed back with the rest.
+        await _while(lambda: node.exchange.is_claiming, _CLAIM_PATIENCE)
         await node.hand_back_unstarted()
         await _until_empty(node, MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
         for held in _running(node):
             node.cancel(held)
         await _until_empty(node, node.cancel_grace, hurry)
-        await node.hand_back_unanswered()  # as long as the node knows what it holds
         for held in _running(node):
             node.give_up(held)
-        await _until_answered(node, _CALL_PATIENCE)  # a claim that is cut off costs its runs an attempt
+        await _while(lambda: node.is_asking, _CALL_PATIENCE)
+        await node.hand_back_unanswered()
         await node.loop.stop()
         await _flush(node)
         await node.hand_back_unstarted()  # the answer to a claim came late
 
 
-async def _until_answered(node: Node, patience: float) -> None:
+async def _while(condition: Callable[[], bool], patience: float) -> None:
     for _ in range(int(patience / _GLANCE)):
-        if not node.exchange.is_claiming:
+        if not condition():
             return
         await asyncio.sleep(_GLANCE)
 
@@ -72,10 +74,7 @@ async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> No
 
 
 async def _flush(node: Node) -> None:
-    for _ in range(1000):
-        if not node.exchange.in_flight:
-            break
-        await asyncio.sleep(0.005)
+    await _while(lambda: node.exchange.in_flight > 0, _CALL_PATIENCE)
     for _ in range(3):
         try:
             while node.exchange.has_finished:

@@ -76,6 +76,7 @@ class Node:
         self._idle: list[Slot] = []
         self._slots: set[Slot] = set()
         self._looks = False
+        self._asking = 0  # exchanges and hand-backs under way
         self._is_cut_off = False
         self._is_stopped = False
         self._yield_at = 0.0
@@ -87,6 +88,12 @@ class Node:
         return NodeInfo(
             self.node_id, names, room.capacity, room.running, _HOST, os.getpid(), self.lease, self._started_at
         )
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether something is under way that must not be cut off: a claim whose answer nobody hears, and a hand-back
+        that the store does not hear, leave their runs to their leases, an attempt the poorer."""
+        return self._asking > 0
 
     # --- waking ---
 
@@ -181,13 +188,17 @@ class Node:
     async def exchange_once(self) -> bool:
         """Settle, claim, rescue; True if anything moved."""
         self._looks = False
-        claims = not self.is_leaving and self.room.capacity > 0
-        moved, looks = await self.exchange(claims=claims, others=self._not_mine)
-        self._is_cut_off = False
-        self._looks = self._looks or looks
-        if self.is_leaving and not self._is_stopped:  # what a claim brought that was under way: nobody will begin it
-            await self.hand_back_unstarted()
-        return moved
+        self._asking += 1
+        try:
+            claims = not self.is_leaving and self.room.capacity > 0
+            moved, looks = await self.exchange(claims=claims, others=self._not_mine)
+            self._is_cut_off = False
+            self._looks = self._looks or looks
+            if self.is_leaving and not self._is_stopped:  # what a claim under way brought: nobody will begin it
+                await self.hand_back_unstarted()
+            return moved
+        finally:
+            self._asking -= 1
 
     async def rescue(self) -> None:
         """Settle expired leases now; a tick waits for it (CRON-8)."""
@@ -289,7 +300,9 @@ class Node:
         elif held in self._ready:
             self._ready.remove(held)
         if held.is_lost or (held.stop_reason is None and not held.is_timed_out):
-            self.held.pop(held, None)  # leaving: it stays with its lease
+            self.held.pop(held, None)
+            if self.is_leaving:  # it stays with its lease, and is no stray
+                self.exchange.left_to_leases.add((held.claim.key, held.claim.token))
             return
         log.warning("%s ignores its cancellation; its lane is freed", held.label())
         outcome = TimedOut() if held.is_timed_out else Stopped(held.stop_reason or "")
@@ -314,6 +327,7 @@ class Node:
     async def hand_back(self, several: Sequence[Held]) -> None:
         """Undo claims, uncounted; a node that leaves has no later, so one hiccup must not cost a whole lease."""
         refs = [held.lease_ref(self.lease) for held in several]
+        self._asking += 1
         try:
             await self.backend.hand_back(refs)
         except Exception:  # of whatever kind: those that still run are to be drained all the same
@@ -322,6 +336,8 @@ class Node:
             except Exception as error:
                 kind = type(error).__name__
                 log.warning("%d runs could not be handed back (%s); they wait for their leases to end", len(refs), kind)
+        finally:
+            self._asking -= 1
         for held in several:
             self.held.pop(held, None)
 
