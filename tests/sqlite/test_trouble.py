@@ -246,13 +246,15 @@ async def test_one_bad_call_does_not_spoil_those_it_shares_a_commit_with(backend
 
 async def test_calls_that_wait_together_share_a_commit(backend: SqliteBackend) -> None:
     commits: list[str] = []
-    held = threading.Event()
+    is_holding, held = threading.Event(), threading.Event()
 
     def hold(session: Session) -> None:
         session.db.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+        is_holding.set()
         held.wait(PATIENCE)
 
     waiting = backend._store.read(hold)
+    await asyncio.to_thread(is_holding.wait, PATIENCE)  # a thread that woke late would take some of the calls with it
     answers = asyncio.gather(*(backend.enqueue([enqueue()]) for _ in range(100)))
     await asyncio.sleep(0)
     held.set()
