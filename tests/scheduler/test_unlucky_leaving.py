@@ -20,7 +20,7 @@ from rota import (
     VirtualClock,
     loops,
 )
-from rota.backend.types import Claimed, ClaimRequest, LeaseRef, Settlement
+from rota.backend.types import Claimed, ClaimRequest, LeaseRef, NodeInfo, Renewal, Settlement
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE
@@ -293,9 +293,10 @@ async def test_a_body_is_drained_and_the_node_leaves_though_nothing_can_be_hande
 
 
 class _LosesAnAnswer(InProcessBackend):
-    """Claims, and is away before it has answered."""
+    """Claims, and is away before it has answered; then asked for what it gave it has its hiccups."""
 
     is_away = has_claimed = False
+    hiccups: Sequence[Exception] = ()
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         self._check()
@@ -311,13 +312,31 @@ class _LosesAnAnswer(InProcessBackend):
         self._check()
         return await super().settle(batch, then, keep=keep)
 
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        renewal = await super().renew(node, leases)
+        if self.has_claimed and self.hiccups:
+            hiccup, *self.hiccups = self.hiccups
+            raise hiccup
+        return renewal
+
     def _check(self) -> None:
         if self.is_away:
             raise StoreUnavailable("away")
 
 
-async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_that_leaves() -> None:
+@pytest.mark.parametrize(
+    ("hiccups", "state", "attempts"),
+    [
+        ([], RunState.QUEUED, 0),
+        ([OutcomeUnknown("no answer")], RunState.QUEUED, 0),
+        ([RuntimeError("not of the store's errors")] * 2, RunState.RUNNING, 1),
+    ],
+)
+async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_that_leaves(
+    hiccups: list[Exception], state: RunState, attempts: int
+) -> None:
     backend, started, release = _LosesAnAnswer(), asyncio.Event(), asyncio.Event()
+    backend.hiccups = hiccups
 
     async def drained(ctx: JobContext) -> None:
         started.set()
@@ -329,7 +348,7 @@ async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_tha
     await scheduler.__aenter__()
     for job_id in ("drained", "starts_late"):
         await scheduler.schedule(manual(job_id))
-    await scheduler.trigger_once("drained")
+    drained_id = await scheduler.trigger_once("drained")
     await started.wait()
     run_id = await scheduler.trigger_once("starts_late")
     await until(lambda: backend.has_claimed)
@@ -340,9 +359,8 @@ async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_tha
     release.set()
     await leaving
     async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
-        run = await client.get_run(run_id)
-        assert run is not None
-        assert (run.state, run.attempts) == (RunState.QUEUED, ())
+        runs = [await client.get_run(each) for each in (drained_id, run_id)]
+        assert [run and (run.state, len(run.attempts)) for run in runs] == [(RunState.SUCCEEDED, 1), (state, attempts)]
 
 
 class _AnswersWithAnError(_SlowClaims):
@@ -397,6 +415,32 @@ async def test_a_body_that_ended_when_asked_to_is_handed_back_however_long_the_s
         run = await client.get_run(run_id)
         assert run is not None
         assert (run.state, run.attempts) == (RunState.QUEUED, ())
+
+
+@pytest.mark.parametrize("turns", range(10))
+async def test_a_body_that_ends_just_before_it_would_be_given_up_is_handed_back(turns: int) -> None:
+    backend, started = _SlowClaims(), asyncio.Event()
+    backend.hands_back_after = 0.2
+
+    async def tidies_up(ctx: JobContext) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    handlers = registry(tidies_up=tidies_up)
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(backend, handlers, drain_timeout=ms(0), cancel_grace=ms(0)) as scheduler:
+            await scheduler.schedule(manual("tidies_up"))
+            run_id = await scheduler.trigger_once("tidies_up")
+            await started.wait()
+            node = scheduler._open().node
+        run = await client.get_run(run_id)
+        is_given_up = bool(node.exchange.left_to_leases)
+        assert run is not None
+        assert run.state is (RunState.RUNNING if is_given_up else RunState.QUEUED)
 
 
 async def test_a_run_triggered_while_a_claim_is_under_way_does_not_wait_for_the_next_poll() -> None:

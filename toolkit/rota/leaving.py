@@ -35,7 +35,7 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
         await _until_empty(node, node.cancel_grace, hurry)
         for held in _running(node):
             node.give_up(held)
-        await _while(lambda: node.is_asking, _CALL_PATIENCE)
+        await _while(lambda: node.is_busy, _CALL_PATIENCE)
         await node.hand_back_unanswered()
         await node.loop.stop()
         await _flush(node)
