@@ -87,7 +87,8 @@ class Heartbeat:
         self._strays = seen
         if sure:
             log.warning("handing back %d runs whose claim was never answered", len(sure))
-            await self._node.backend.hand_back(sure)
+            self._node.exchange.forget_unanswered()
+            await self._node.hand_back_leases(sure)
 
     def _end_what_is_over(self, *, cut_off: bool = False) -> None:
         node, now = self._node, self._clock.monotonic() + _EPSILON

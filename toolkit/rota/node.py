@@ -338,6 +338,7 @@ class Node:
                 self._free(held)  # now: who leaves waits until nothing is left here
 
     async def hand_back_leases(self, refs: Sequence[LeaseRef]) -> None:
+        """The same by value, of whatever this node does not hold."""
         self._asking += 1
         try:
             await _insist(self.backend.hand_back, refs)
