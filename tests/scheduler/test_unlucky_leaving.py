@@ -20,7 +20,16 @@ from rota import (
     VirtualClock,
     loops,
 )
-from rota.backend.types import Claimed, ClaimRequest, LeaseRef, NodeInfo, Renewal, Settlement
+from rota.backend.types import (
+    Claimed,
+    ClaimRequest,
+    LeaseRef,
+    NodeInfo,
+    Registered,
+    Registration,
+    Renewal,
+    Settlement,
+)
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE
@@ -192,6 +201,29 @@ async def test_a_virtual_clock_waits_for_the_last_word_of_a_leaving_node() -> No
     leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
     await clock.advance(timedelta(seconds=3))
     assert leaving.done(), "it needed no time, and time has passed"
+
+
+class _SlowToRegister(InProcessBackend):
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock=clock)
+        self.is_asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
+        registered = await super().register(batch)
+        self.is_asked.set()
+        await self.answers.wait()
+        return registered
+
+
+async def test_who_hears_from_the_store_when_the_scheduler_has_left_does_not_keep_a_virtual_clock() -> None:
+    clock = VirtualClock()
+    backend = _SlowToRegister(clock)
+    async with Scheduler(backend, HandlerRegistry(), events=InMemoryEventStore()) as scheduler:
+        scheduling = asyncio.create_task(scheduler.schedule(manual("job")))
+        await backend.is_asked.wait()
+    backend.answers.set()
+    await scheduling
+    await clock.advance(timedelta(seconds=1))
 
 
 class _SlowClaims(InProcessBackend):
