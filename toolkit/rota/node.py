@@ -189,7 +189,7 @@ class Node:
 
     async def exchange_once(self) -> bool:
         """Settle, claim, rescue; True if anything moved."""
-        self._looks = False
+        self._looks = self._looks and not self.exchange.can_claim  # who claims nothing uses up no wake-up
         self._asking += 1
         try:
             claims = not self.is_leaving and self.room.capacity > 0
