@@ -183,6 +183,41 @@ async def test_a_body_that_a_node_left_behind_cannot_extend_its_lease() -> None:
         assert await client.admin.nodes() == ()
 
 
+class _AwayForExtensions(InProcessBackend):
+    """Is away for a while from those who ask for a long lease, and has patience with them."""
+
+    patience = timedelta(minutes=1)
+    is_away = True
+    asked = 0
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        if any(each.lease == timedelta(hours=1) for each in leases):
+            self.asked += 1
+            if self.is_away:
+                raise StoreUnavailable("away")
+        return await super().renew(node, leases)
+
+
+async def test_an_extension_under_way_when_its_node_leaves_is_not_asked_for_again() -> None:
+    backend, said = _AwayForExtensions(), list[str]()
+
+    def extends(ctx: JobContext) -> None:
+        try:
+            _ = ctx.extend_lease(timedelta(hours=1))
+        except LeaseLost as error:
+            said.append(str(error))
+
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(backend, registry(extends=extends), drain_timeout=ms(0), cancel_grace=ms(0)) as scheduler:
+            await scheduler.schedule(manual("extends"))
+            await scheduler.trigger_once("extends")
+            await until(lambda: backend.asked > 1)
+        backend.is_away, asked = False, backend.asked
+        await until(lambda: bool(said) or backend.asked > asked)
+        assert await client.admin.nodes() == ()
+        assert "was given up" in said[0]
+
+
 class _SlowToPart(InProcessBackend):
     """Takes a while to hear that a node leaves, and a while to close: like any store behind a network."""
 

@@ -313,17 +313,21 @@ class Node:
         self._wake_one()
 
     async def extend_lease(self, held: Held, delta: timedelta) -> None:
-        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already, or nobody's: of a
-        body that was given up nothing is stored any more, and a node that has left must not seem alive."""
-        if held.has_ended or held.is_detached or self._is_stopped:
-            raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
+        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already, or nobody's."""
         sent = self.clock.monotonic()
-        renewal: Renewal = await Calls(self.backend.patience)(self.backend.renew, self.info(), [held.lease_ref(delta)])
+        renewal: Renewal = await Calls(self.backend.patience)(self._extend, held, delta)
         if renewal.lost:
             held.is_anothers = True
             self.lose(held)
             raise LeaseLost(f"the lease of {held.label()} belongs to another node")
         held.valid_until = max(held.valid_until, sent + delta.total_seconds())
+
+    async def _extend(self, held: Held, delta: timedelta) -> Renewal:
+        """Each try looks first: of a body that was given up meanwhile nothing is stored any more, and a node that has
+        left must not seem alive."""
+        if held.has_ended or held.is_detached or self._is_stopped:
+            raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
+        return await self.backend.renew(self.info(), [held.lease_ref(delta)])
 
     # --- giving back ---
 
