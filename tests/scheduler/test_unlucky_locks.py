@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from rota import LeaseLost, Scheduler
+from rota import LeaseLost, OutcomeUnknown, Scheduler
 from rota.backend import LockGrant
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.leaping import LoopClock, leaping
@@ -244,5 +244,29 @@ async def test_a_lock_is_free_when_its_holder_is_cancelled_just_before_it_is_rel
         blocked = asyncio.create_task(block())
         await asyncio.wait({blocked})
         assert blocked.cancelled()
+        async with scheduler.lock("door", wait=timedelta(0)):
+            pass
+
+
+class _AnswersWithAnError(_Backend):
+    """Grants, and says that nobody knows."""
+
+    loses = True
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        grant = await super().lock(name, node_id, ttl)
+        if self.loses and ttl is not None:
+            raise OutcomeUnknown("no answer")
+        return grant
+
+
+@leaping
+async def test_a_lock_is_free_when_nobody_could_tell_whether_it_was_granted() -> None:
+    backend = _AnswersWithAnError()
+    async with Scheduler(backend, registry()) as scheduler:
+        with pytest.raises(OutcomeUnknown):
+            async with scheduler.lock("door", timedelta(hours=1)):
+                raise AssertionError("it never got an answer")
+        backend.loses = False
         async with scheduler.lock("door", wait=timedelta(0)):
             pass

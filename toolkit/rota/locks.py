@@ -39,7 +39,7 @@ async def hold_lock(
     with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
         try:
             grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, *STORE_ERRORS):
             await _let_go(backend, name, holder)
             raise
     block = asyncio.current_task()
@@ -87,7 +87,8 @@ def _lost(name: str) -> LeaseLost:
 
 
 async def _let_go(backend: Backend, name: str, holder: str) -> None:
-    """Of who was cancelled: while asking too he may have got it, and it would be nobody's for as long as it lasts."""
+    """Of who was cancelled, or never got an answer: while asking too he may have got it, and it would be nobody's for
+    as long as it lasts."""
     with suppress(TimeoutError, *STORE_ERRORS):
         async with asyncio.timeout(_PARTING):
             await backend.lock(name, holder, None)
