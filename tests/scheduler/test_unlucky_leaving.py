@@ -238,6 +238,31 @@ async def test_a_virtual_clock_waits_for_the_last_word_of_a_leaving_node() -> No
     assert leaving.done(), "it needed no time, and time has passed"
 
 
+class _SlowToGreet(InProcessBackend):
+    """Knows a node at once, and does not answer it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        await super().renew(node, leases)
+        self.is_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_node_that_was_cancelled_while_it_entered_is_not_taken_for_alive() -> None:
+    backend = _SlowToGreet()
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        entering = asyncio.create_task(Scheduler(backend, HandlerRegistry()).__aenter__())
+        await backend.is_asked.wait()
+        entering.cancel()
+        await asyncio.wait({entering})
+        assert entering.cancelled()
+        assert await client.admin.nodes() == ()
+
+
 class _SlowToRegister(InProcessBackend):
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock=clock)
