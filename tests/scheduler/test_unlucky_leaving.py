@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+from attrs import evolve
 
 from rota import (
     Event,
@@ -18,11 +19,13 @@ from rota import (
     RunState,
     Scheduler,
     VirtualClock,
+    leaving,
     loops,
 )
 from rota.backend.types import (
     Claimed,
     ClaimRequest,
+    JobKey,
     LeaseRef,
     NodeInfo,
     Registered,
@@ -356,6 +359,66 @@ async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps
         assert run is not None
         assert (run.state, run.attempts) == (RunState.QUEUED, ())
         assert node.room.running == 0
+
+
+class _SlowToRescue(InProcessBackend):
+    """The claim that brings the late run is answered when told to, and tells of a lost one, too; that one's settlement
+    takes its time."""
+
+    has_claimed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers, self.settles = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim(request)
+        for claim in claimed.claims:
+            if claim.key.job_id == "starts_late":
+                claimed.expired = [evolve(claim, key=JobKey("default", "lost"))]
+                self.has_claimed = True
+                await self.answers.wait()
+        return claimed
+
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        if any(each.only_if_expired for each in batch):
+            await self.settles.wait()
+        return await super().settle(batch, then, keep=keep)
+
+
+async def test_a_late_run_is_not_given_up_while_its_claim_rescues_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "_CLAIM_PATIENCE", 0.0)
+    backend, started, ends = _SlowToRescue(), asyncio.Event(), asyncio.Event()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.set()
+
+    handlers = registry(drained=drained, starts_late=drained)
+    scheduler = await Scheduler(backend, handlers, drain_timeout=None, cancel_grace=ms(0)).__aenter__()
+    for job_id in ("drained", "starts_late"):
+        await scheduler.schedule(manual(job_id))
+    await scheduler.trigger_once("drained")
+    await started.wait()
+    run_id, node = await scheduler.trigger_once("starts_late"), scheduler._open().node
+    await until(lambda: backend.has_claimed)
+    leaves = asyncio.create_task(scheduler.__aexit__(None, None, None))
+    await until(lambda: node.is_leaving)
+    backend.answers.set()
+    await until(lambda: len(node._ready) == 1)
+    scheduler._hurry.set()
+    await ends.wait()
+    asyncio.get_running_loop().call_later(0.2, backend.settles.set)
+    await leaves
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts) == (RunState.QUEUED, ())
 
 
 class _HandsNothingBack(_SlowClaims):

@@ -50,7 +50,8 @@ async def _while(condition: Callable[[], bool], patience: float) -> None:
 
 
 def _running(node: Node) -> list[Held]:
-    return [held for held in node.held if not held.has_ended]
+    """Not those that a late claim has just brought: they have no body to end, and are about to be handed back."""
+    return [held for held in node.held if held.slot is not None and not held.has_ended]
 
 
 async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> None:
