@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+from attrs import evolve
 
 from rota import (
     Event,
@@ -18,9 +19,20 @@ from rota import (
     RunState,
     Scheduler,
     VirtualClock,
+    leaving,
     loops,
 )
-from rota.backend.types import Claimed, ClaimRequest, LeaseRef, Settlement
+from rota.backend.types import (
+    Claimed,
+    ClaimRequest,
+    JobKey,
+    LeaseRef,
+    NodeInfo,
+    Registered,
+    Registration,
+    Renewal,
+    Settlement,
+)
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE
@@ -174,6 +186,41 @@ async def test_a_body_that_a_node_left_behind_cannot_extend_its_lease() -> None:
         assert await client.admin.nodes() == ()
 
 
+class _AwayForExtensions(InProcessBackend):
+    """Is away for a while from those who ask for a long lease, and has patience with them."""
+
+    patience = timedelta(minutes=1)
+    is_away = True
+    asked = 0
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        if any(each.lease == timedelta(hours=1) for each in leases):
+            self.asked += 1
+            if self.is_away:
+                raise StoreUnavailable("away")
+        return await super().renew(node, leases)
+
+
+async def test_an_extension_under_way_when_its_node_leaves_is_not_asked_for_again() -> None:
+    backend, said = _AwayForExtensions(), list[str]()
+
+    def extends(ctx: JobContext) -> None:
+        try:
+            _ = ctx.extend_lease(timedelta(hours=1))
+        except LeaseLost as error:
+            said.append(str(error))
+
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(backend, registry(extends=extends), drain_timeout=ms(0), cancel_grace=ms(0)) as scheduler:
+            await scheduler.schedule(manual("extends"))
+            await scheduler.trigger_once("extends")
+            await until(lambda: backend.asked > 1)
+        backend.is_away, asked = False, backend.asked
+        await until(lambda: bool(said) or backend.asked > asked)
+        assert await client.admin.nodes() == ()
+        assert "was given up" in said[0]
+
+
 class _SlowToPart(InProcessBackend):
     """Takes a while to hear that a node leaves, and a while to close: like any store behind a network."""
 
@@ -192,6 +239,54 @@ async def test_a_virtual_clock_waits_for_the_last_word_of_a_leaving_node() -> No
     leaving = asyncio.create_task(scheduler.__aexit__(None, None, None))
     await clock.advance(timedelta(seconds=3))
     assert leaving.done(), "it needed no time, and time has passed"
+
+
+class _SlowToGreet(InProcessBackend):
+    """Knows a node at once, and does not answer it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        await super().renew(node, leases)
+        self.is_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_node_that_was_cancelled_while_it_entered_is_not_taken_for_alive() -> None:
+    backend = _SlowToGreet()
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        entering = asyncio.create_task(Scheduler(backend, HandlerRegistry()).__aenter__())
+        await backend.is_asked.wait()
+        entering.cancel()
+        await asyncio.wait({entering})
+        assert entering.cancelled()
+        assert await client.admin.nodes() == ()
+
+
+class _SlowToRegister(InProcessBackend):
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock=clock)
+        self.is_asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
+        registered = await super().register(batch)
+        self.is_asked.set()
+        await self.answers.wait()
+        return registered
+
+
+async def test_who_hears_from_the_store_when_the_scheduler_has_left_does_not_keep_a_virtual_clock() -> None:
+    clock = VirtualClock()
+    backend = _SlowToRegister(clock)
+    async with Scheduler(backend, HandlerRegistry(), events=InMemoryEventStore()) as scheduler:
+        scheduling = asyncio.create_task(scheduler.schedule(manual("job")))
+        await backend.is_asked.wait()
+    backend.answers.set()
+    await scheduling
+    await clock.advance(timedelta(seconds=1))
 
 
 class _SlowClaims(InProcessBackend):
@@ -266,6 +361,66 @@ async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps
         assert node.room.running == 0
 
 
+class _SlowToRescue(InProcessBackend):
+    """The claim that brings the late run is answered when told to, and tells of a lost one, too; that one's settlement
+    takes its time."""
+
+    has_claimed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers, self.settles = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        claimed = await super().claim(request)
+        for claim in claimed.claims:
+            if claim.key.job_id == "starts_late":
+                claimed.expired = [evolve(claim, key=JobKey("default", "lost"))]
+                self.has_claimed = True
+                await self.answers.wait()
+        return claimed
+
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        if any(each.only_if_expired for each in batch):
+            await self.settles.wait()
+        return await super().settle(batch, then, keep=keep)
+
+
+async def test_a_late_run_is_not_given_up_while_its_claim_rescues_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "_CLAIM_PATIENCE", 0.0)
+    backend, started, ends = _SlowToRescue(), asyncio.Event(), asyncio.Event()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.set()
+
+    handlers = registry(drained=drained, starts_late=drained)
+    scheduler = await Scheduler(backend, handlers, drain_timeout=None, cancel_grace=ms(0)).__aenter__()
+    for job_id in ("drained", "starts_late"):
+        await scheduler.schedule(manual(job_id))
+    await scheduler.trigger_once("drained")
+    await started.wait()
+    run_id, node = await scheduler.trigger_once("starts_late"), scheduler._open().node
+    await until(lambda: backend.has_claimed)
+    leaves = asyncio.create_task(scheduler.__aexit__(None, None, None))
+    await until(lambda: node.is_leaving)
+    backend.answers.set()
+    await until(lambda: len(node._ready) == 1)
+    scheduler._hurry.set()
+    await ends.wait()
+    asyncio.get_running_loop().call_later(0.2, backend.settles.set)
+    await leaves
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert (run.state, run.attempts) == (RunState.QUEUED, ())
+
+
 class _HandsNothingBack(_SlowClaims):
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
         if leases:
@@ -293,9 +448,10 @@ async def test_a_body_is_drained_and_the_node_leaves_though_nothing_can_be_hande
 
 
 class _LosesAnAnswer(InProcessBackend):
-    """Claims, and is away before it has answered."""
+    """Claims, and is away before it has answered; then asked for what it gave it has its hiccups."""
 
     is_away = has_claimed = False
+    hiccups: Sequence[Exception] = ()
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         self._check()
@@ -311,13 +467,31 @@ class _LosesAnAnswer(InProcessBackend):
         self._check()
         return await super().settle(batch, then, keep=keep)
 
+    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
+        renewal = await super().renew(node, leases)
+        if self.has_claimed and self.hiccups:
+            hiccup, *self.hiccups = self.hiccups
+            raise hiccup
+        return renewal
+
     def _check(self) -> None:
         if self.is_away:
             raise StoreUnavailable("away")
 
 
-async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_that_leaves() -> None:
+@pytest.mark.parametrize(
+    ("hiccups", "state", "attempts"),
+    [
+        ([], RunState.QUEUED, 0),
+        ([OutcomeUnknown("no answer")], RunState.QUEUED, 0),
+        ([RuntimeError("not of the store's errors")] * 2, RunState.RUNNING, 1),
+    ],
+)
+async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_that_leaves(
+    hiccups: list[Exception], state: RunState, attempts: int
+) -> None:
     backend, started, release = _LosesAnAnswer(), asyncio.Event(), asyncio.Event()
+    backend.hiccups = hiccups
 
     async def drained(ctx: JobContext) -> None:
         started.set()
@@ -329,7 +503,7 @@ async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_tha
     await scheduler.__aenter__()
     for job_id in ("drained", "starts_late"):
         await scheduler.schedule(manual(job_id))
-    await scheduler.trigger_once("drained")
+    drained_id = await scheduler.trigger_once("drained")
     await started.wait()
     run_id = await scheduler.trigger_once("starts_late")
     await until(lambda: backend.has_claimed)
@@ -340,9 +514,8 @@ async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_tha
     release.set()
     await leaving
     async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
-        run = await client.get_run(run_id)
-        assert run is not None
-        assert (run.state, run.attempts) == (RunState.QUEUED, ())
+        runs = [await client.get_run(each) for each in (drained_id, run_id)]
+        assert [run and (run.state, len(run.attempts)) for run in runs] == [(RunState.SUCCEEDED, 1), (state, attempts)]
 
 
 class _AnswersWithAnError(_SlowClaims):
@@ -397,6 +570,32 @@ async def test_a_body_that_ended_when_asked_to_is_handed_back_however_long_the_s
         run = await client.get_run(run_id)
         assert run is not None
         assert (run.state, run.attempts) == (RunState.QUEUED, ())
+
+
+@pytest.mark.parametrize("turns", range(10))
+async def test_a_body_that_ends_just_before_it_would_be_given_up_is_handed_back(turns: int) -> None:
+    backend, started = _SlowClaims(), asyncio.Event()
+    backend.hands_back_after = 0.2
+
+    async def tidies_up(ctx: JobContext) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    handlers = registry(tidies_up=tidies_up)
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        async with Scheduler(backend, handlers, drain_timeout=ms(0), cancel_grace=ms(0)) as scheduler:
+            await scheduler.schedule(manual("tidies_up"))
+            run_id = await scheduler.trigger_once("tidies_up")
+            await started.wait()
+            node = scheduler._open().node
+        run = await client.get_run(run_id)
+        is_given_up = bool(node.exchange.left_to_leases)
+        assert run is not None
+        assert run.state is (RunState.RUNNING if is_given_up else RunState.QUEUED)
 
 
 async def test_a_run_triggered_while_a_claim_is_under_way_does_not_wait_for_the_next_poll() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from rota import LeaseLost, Scheduler
+from rota import LeaseLost, OutcomeUnknown, Scheduler
 from rota.backend import LockGrant
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.leaping import LoopClock, leaping
@@ -199,3 +199,74 @@ async def test_a_cancelled_block_is_not_kept_by_a_store_that_does_not_take_the_l
         blocked.cancel()
         await asyncio.wait({blocked}, timeout=10)
         assert blocked.cancelled()
+
+
+class _SlowToRelease(_Backend):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        if ttl is None:
+            self.is_asked.set()
+            await asyncio.sleep(0.1)
+        return await super().lock(name, node_id, ttl)
+
+
+@leaping
+async def test_a_lock_is_free_when_its_holder_is_cancelled_while_it_is_released() -> None:
+    backend = _SlowToRelease()
+    async with Scheduler(backend, registry()) as scheduler:
+
+        async def block() -> None:
+            async with scheduler.lock("door"):
+                pass
+
+        blocked = asyncio.create_task(block())
+        await backend.is_asked.wait()
+        blocked.cancel()
+        await asyncio.wait({blocked})
+        assert blocked.cancelled()
+        async with scheduler.lock("door", wait=timedelta(0)):
+            pass
+
+
+@leaping
+async def test_a_lock_is_free_when_its_holder_is_cancelled_just_before_it_is_released() -> None:
+    async with Scheduler(_SlowToRelease(), registry()) as scheduler:
+
+        async def block() -> None:
+            this = asyncio.current_task()
+            assert this is not None
+            async with scheduler.lock("door"):
+                asyncio.get_running_loop().call_soon(this.cancel)
+
+        blocked = asyncio.create_task(block())
+        await asyncio.wait({blocked})
+        assert blocked.cancelled()
+        async with scheduler.lock("door", wait=timedelta(0)):
+            pass
+
+
+class _AnswersWithAnError(_Backend):
+    """Grants, and says that nobody knows."""
+
+    loses = True
+
+    async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
+        grant = await super().lock(name, node_id, ttl)
+        if self.loses and ttl is not None:
+            raise OutcomeUnknown("no answer")
+        return grant
+
+
+@leaping
+async def test_a_lock_is_free_when_nobody_could_tell_whether_it_was_granted() -> None:
+    backend = _AnswersWithAnError()
+    async with Scheduler(backend, registry()) as scheduler:
+        with pytest.raises(OutcomeUnknown):
+            async with scheduler.lock("door", timedelta(hours=1)):
+                raise AssertionError("it never got an answer")
+        backend.loses = False
+        async with scheduler.lock("door", wait=timedelta(0)):
+            pass

@@ -155,6 +155,13 @@ class Exchange:
         """A claim failed that may have been carried out."""
         return any(hand.unanswered for hand in self._free)
 
+    def forget_unanswered(self) -> None:
+        """What such claims brought is about to be handed back: a repeat answered meanwhile would begin it (RUN-1)."""
+        for hand in self._free:
+            if hand.unanswered is not None:
+                self.room.take_back(hand.unanswered)
+                hand.unanswered = None
+
     @property
     def can_claim(self) -> bool:
         return not self.is_claiming or (bool(self._free) and self.room.is_ample)

@@ -28,6 +28,7 @@ class Heartbeat:
         self._interval = node.lease.total_seconds() / 3
         self._margin = node.lease.total_seconds() * _SAFETY
         self._renewed_at: float | None = None
+        self._wishes = 0  # for a renewal at once
         self._strays: set[tuple[JobKey, int]] = set()
         self.loop = Loop(
             "heartbeat", self._turn, self._clock, phase=Phase.HEARTBEAT, poll=node.lease / 3, error_rest=node.lease / 10
@@ -37,6 +38,7 @@ class Heartbeat:
     def renew_soon(self) -> None:
         """Do not wait for the next third of a lease: somebody asked a run to stop."""
         self._renewed_at = None
+        self._wishes += 1
         self.loop.poke()
 
     async def _turn(self) -> Turn:
@@ -58,10 +60,12 @@ class Heartbeat:
 
     async def renew(self) -> None:
         node, begun, sent = self._node, self._node.exchange.begun, self._clock.monotonic()
+        wishes = self._wishes
         # A body that was told to stop because its lease could not be renewed may still run: nobody begins beside it.
         listed = {(held.claim.key, held.claim.token): held for held in node.held if not held.is_anothers}
         renewal = await node.backend.renew(node.info(), [held.lease_ref(node.lease) for held in listed.values()])
-        self._renewed_at = sent
+        # One that was asked for since may be about something that this one came too early for.
+        self._renewed_at = sent if wishes == self._wishes else None
         for ref in renewal.lost:
             self._lose(listed.pop((ref.key, ref.token)))
         for held in listed.values():
@@ -87,7 +91,8 @@ class Heartbeat:
         self._strays = seen
         if sure:
             log.warning("handing back %d runs whose claim was never answered", len(sure))
-            await self._node.backend.hand_back(sure)
+            self._node.exchange.forget_unanswered()
+            await self._node.hand_back_leases(sure)
 
     def _end_what_is_over(self, *, cut_off: bool = False) -> None:
         node, now = self._node, self._clock.monotonic() + _EPSILON
@@ -105,9 +110,9 @@ class Heartbeat:
         node, now = self._node, self._clock.monotonic()
         if isinstance(self._clock, VirtualClock) and not node.held:
             return None  # a virtual clock asks every node at every instant before anything else
-        ends = [self._interval - (now - (self._renewed_at or now))]
+        ends = [self._interval if self._renewed_at is None else self._renewed_at + self._interval - now]
         for held in node.held:
-            end = held.grace_until or held.deadline
+            end = held.deadline if held.grace_until is None else held.grace_until
             if end is not None and not held.has_ended and not held.is_detached:
                 ends.append(end - now)
         return timedelta(seconds=max(min(ends), _EPSILON))

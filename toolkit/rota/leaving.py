@@ -35,7 +35,7 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
         await _until_empty(node, node.cancel_grace, hurry)
         for held in _running(node):
             node.give_up(held)
-        await _while(lambda: node.is_asking, _CALL_PATIENCE)
+        await _while(lambda: node.is_busy, _CALL_PATIENCE)
         await node.hand_back_unanswered()
         await node.loop.stop()
         await _flush(node)
@@ -50,7 +50,8 @@ async def _while(condition: Callable[[], bool], patience: float) -> None:
 
 
 def _running(node: Node) -> list[Held]:
-    return [held for held in node.held if not held.has_ended]
+    """Not those that a late claim has just brought: they have no body to end, and are about to be handed back."""
+    return [held for held in node.held if held.slot is not None and not held.has_ended]
 
 
 async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> None:

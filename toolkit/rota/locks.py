@@ -39,7 +39,7 @@ async def hold_lock(
     with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
         try:
             grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, *STORE_ERRORS):
             await _let_go(backend, name, holder)
             raise
     block = asyncio.current_task()
@@ -58,15 +58,28 @@ async def hold_lock(
             raise
         raise _lost(name) from None
     finally:
+        renewing.cancel()
         if renewal.is_lost:
             block.uncancel()
-        renewing.cancel()
+        else:
+            await _release(backend, call, name, holder, renewing, is_cancelled)
+
+
+async def _release(
+    backend: Backend, call: Call, name: str, holder: str, renewing: asyncio.Task[None], is_cancelled: bool
+) -> None:
+    """Once its renewal has ended; for somebody who is cancelled, now or meanwhile, there is little time: his lease may
+    be ending, and a store that is away must not keep him."""
+    is_released = False
+    try:
         await asyncio.gather(renewing, return_exceptions=True)
-        if is_cancelled and not renewal.is_lost:  # its lease may be ending: a store that is away must not keep it
-            await _let_go(backend, name, holder)
-        elif not renewal.is_lost:
+        if not is_cancelled:
             with suppress(*STORE_ERRORS):  # it ends by itself
                 await call(backend.lock, name, holder, None)
+            is_released = True
+    finally:
+        if not is_released:
+            await _let_go(backend, name, holder)
 
 
 def _lost(name: str) -> LeaseLost:
@@ -74,7 +87,8 @@ def _lost(name: str) -> LeaseLost:
 
 
 async def _let_go(backend: Backend, name: str, holder: str) -> None:
-    """Of who was cancelled: while asking too he may have got it, and it would be nobody's for as long as it lasts."""
+    """Of who was cancelled, or never got an answer: while asking too he may have got it, and it would be nobody's for
+    as long as it lasts."""
     with suppress(TimeoutError, *STORE_ERRORS):
         async with asyncio.timeout(_PARTING):
             await backend.lock(name, holder, None)

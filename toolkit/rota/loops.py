@@ -106,9 +106,11 @@ class Loop:
         return self._late
 
     def poke(self) -> None:
-        """Take a turn now."""
-        self._activity.begin()
-        self._wake.set()
+        """Take a turn now. One that has stopped takes none: who asks it waited for the store meanwhile, and a virtual
+        clock would wait for that turn for ever."""
+        if not self._is_stopped:
+            self._activity.begin()
+            self._wake.set()
 
     def wake_in(self, delta: timedelta) -> None:
         """Do not rest longer than `delta` from now (a virtual clock asks again by itself)."""

@@ -11,14 +11,15 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import timedelta
 from time import monotonic
+from typing import Any
 
 from rota.backend.port import Backend
 from rota.backend.types import Claim, LeaseRef, NodeInfo, Renewal
-from rota.calls import STORE_ERRORS, Calls
+from rota.calls import Calls
 from rota.clock import current_activity
 from rota.errors import LeaseLost
 from rota.exchange import Exchange, Room
@@ -90,10 +91,11 @@ class Node:
         )
 
     @property
-    def is_asking(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether something is under way that must not be cut off: a claim whose answer nobody hears, and a hand-back
-        that the store does not hear, leave their runs to their leases, an attempt the poorer."""
-        return self._asking > 0
+        that the store does not hear, leave their runs to their leases, an attempt the poorer. A body that has ended may
+        be about to be handed back: its place is taken until it is."""
+        return self._asking > 0 or self.room.running > 0
 
     # --- waking ---
 
@@ -187,7 +189,7 @@ class Node:
 
     async def exchange_once(self) -> bool:
         """Settle, claim, rescue; True if anything moved."""
-        self._looks = False
+        self._looks = self._looks and not self.exchange.can_claim  # who claims nothing uses up no wake-up
         self._asking += 1
         try:
             claims = not self.is_leaving and self.room.capacity > 0
@@ -250,6 +252,7 @@ class Node:
             self.held.pop(held, None)
         else:
             await self.hand_back([held])
+            return
         self._free(held)
 
     def _free(self, held: Held) -> None:
@@ -310,36 +313,44 @@ class Node:
         self._wake_one()
 
     async def extend_lease(self, held: Held, delta: timedelta) -> None:
-        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already, or nobody's: of a
-        body that was given up nothing is stored any more, and a node that has left must not seem alive."""
-        if held.has_ended or held.is_detached or self._is_stopped:
-            raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
+        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already, or nobody's."""
         sent = self.clock.monotonic()
-        renewal: Renewal = await Calls(self.backend.patience)(self.backend.renew, self.info(), [held.lease_ref(delta)])
+        renewal: Renewal = await Calls(self.backend.patience)(self._extend, held, delta)
         if renewal.lost:
             held.is_anothers = True
             self.lose(held)
             raise LeaseLost(f"the lease of {held.label()} belongs to another node")
         held.valid_until = max(held.valid_until, sent + delta.total_seconds())
 
+    async def _extend(self, held: Held, delta: timedelta) -> Renewal:
+        """Each try looks first: of a body that was given up meanwhile nothing is stored any more, and a node that has
+        left must not seem alive."""
+        if held.has_ended or held.is_detached or self._is_stopped:
+            raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
+        return await self.backend.renew(self.info(), [held.lease_ref(delta)])
+
     # --- giving back ---
 
     async def hand_back(self, several: Sequence[Held]) -> None:
-        """Undo claims, uncounted; a node that leaves has no later, so one hiccup must not cost a whole lease."""
-        refs = [held.lease_ref(self.lease) for held in several]
+        """Undo claims, uncounted, and free their places; also when that is cut off, for the body may have given away
+        the slot's asyncio task: held for ever they would be renewed for ever."""
+        try:
+            await self.hand_back_leases([held.lease_ref(self.lease) for held in several])
+        finally:
+            for held in several:
+                self.held.pop(held, None)
+                self._free(held)  # now: who leaves waits until nothing is left here
+
+    async def hand_back_leases(self, refs: Sequence[LeaseRef]) -> None:
+        """The same by value, of whatever this node does not hold."""
         self._asking += 1
         try:
-            await self.backend.hand_back(refs)
-        except Exception:  # of whatever kind: those that still run are to be drained all the same
-            try:
-                await self.backend.hand_back(refs)
-            except Exception as error:
-                kind = type(error).__name__
-                log.warning("%d runs could not be handed back (%s); they wait for their leases to end", len(refs), kind)
+            await _insist(self.backend.hand_back, refs)
+        except Exception as error:  # of whatever kind: those that still run are to be drained all the same
+            kind = type(error).__name__
+            log.warning("%d runs could not be handed back (%s); they wait for their leases to end", len(refs), kind)
         finally:
             self._asking -= 1
-        for held in several:
-            self.held.pop(held, None)
 
     async def hand_back_unstarted(self) -> None:
         """Claimed, but no slot has begun it."""
@@ -349,18 +360,19 @@ class Node:
             held.has_ended = True  # nobody is to cancel it, or to give it up
         if unstarted:
             await self.hand_back(unstarted)
-        for held in unstarted:
-            self._free(held)  # now: who leaves waits until nothing is left here
 
     async def hand_back_unanswered(self) -> None:
         """Claimed perhaps, but the answer was lost: the claim is not repeated any more, so the store is asked."""
         if not self.exchange.is_unanswered:
             return
+        leases = [held.lease_ref(self.lease) for held in self.held]
         try:
-            renewal = await self.backend.renew(self.info(), [held.lease_ref(self.lease) for held in self.held])
-            await self.backend.hand_back(self.strays(renewal))
-        except STORE_ERRORS:
-            log.warning("the last claim was never answered; if it brought runs, they wait for their leases to end")
+            renewal: Renewal = await _insist(self.backend.renew, self.info(), leases)
+        except Exception as error:  # of whatever kind: what is finished is to be settled all the same
+            kind = type(error).__name__
+            log.warning("what the last claim brought cannot be known (%s); it waits for its leases to end", kind)
+            return
+        await self.hand_back_leases(self.strays(renewal))
 
     def strays(self, renewal: Renewal) -> list[LeaseRef]:
         """Leases of this node that nobody here works on: the answer to a claim was lost."""
@@ -383,3 +395,11 @@ class Node:
         self._slots.clear()
         self._idle.clear()
         self.executor.close()
+
+
+async def _insist(call: Callable[..., Awaitable[Any]], *args: object) -> Any:
+    """A node that leaves has no later: one hiccup must not cost a whole lease."""
+    try:
+        return await call(*args)
+    except Exception:
+        return await call(*args)

@@ -170,13 +170,20 @@ class Scheduler:
             job_store=job_store,
         )
         if parts.works:
-            await self._call(parts.heartbeat.renew)
+            await self._greet(parts)
         for loop in parts.loops:
             loop.start()
         parts.stop_waking = self._backend.subscribe(parts.wake)
         if isinstance(self._events, JobNotifyEventStore):
             self._events.attach(self.notify, job_store)
         return parts
+
+    async def _greet(self, parts: Parts) -> None:
+        try:
+            await self._call(parts.heartbeat.renew)
+        except BaseException:  # it may have been heard all the same: nobody is to count on a node that never was
+            await self._say_good_bye(parts)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
@@ -206,10 +213,13 @@ class Scheduler:
     async def _stop(self, parts: Parts) -> None:
         await self._halt(parts)
         if parts.relays:
-            try:
-                await self._backend.hand_back([], leaving=parts.node.node_id)
-            except STORE_ERRORS:
-                log.warning("the store could not be told that this node leaves; it will notice")
+            await self._say_good_bye(parts)
+
+    async def _say_good_bye(self, parts: Parts) -> None:
+        try:
+            await self._backend.hand_back([], leaving=parts.node.node_id)
+        except STORE_ERRORS:
+            log.warning("the store could not be told that this node leaves; it will notice")
 
     async def _halt(self, parts: Parts) -> None:
         """Stop everything without a word to the store."""

@@ -40,9 +40,8 @@ async def _takes_its_time(node: Node, delta: timedelta, hurry: asyncio.Event) ->
     await _until_empty(node, delta + timedelta(minutes=20), hurry)
 
 
-async def _keeps_what_it_cancelled(node: Node, several: Sequence[Held]) -> None:
-    for held in several:
-        node.held.pop(held, None)
+async def _keeps_what_it_cancelled(node: Node, refs: Sequence[LeaseRef]) -> None:
+    """Of which only the store is not told."""
 
 
 def _throws_results_away(held: Held, result: Any) -> Any:
@@ -124,7 +123,7 @@ FAULTS = [
     ), patch=replaced(leaving, "_until_empty", _hardly_drains)),
     Fault("a leaving node keeps what it cancelled", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_keep_what_it_cancelled",
-    ), patch=replaced(Node, "hand_back", _keeps_what_it_cancelled)),
+    ), patch=replaced(Node, "hand_back_leases", _keeps_what_it_cancelled)),
     Fault("a hand-back is told as a failure", "LEASE-5", of(
         "LEASE-5", "a_hand_back_is_not_told_as_a_failure",
     ), on(HandBackIsTold)),
