@@ -296,6 +296,22 @@ async def test_closing_that_is_cancelled_half_way_closes_the_store() -> None:
     assert (closing.cancelled(), store.opened, store.shelf.watches) == (True, 0, [])
 
 
+async def test_who_opens_again_at_once_waits_for_another_that_waited_to_open() -> None:
+    store = Counted()
+    backend = CasBackend(store)
+    await backend.open()
+
+    async def open_anew() -> None:
+        await backend.close()
+        await backend.open()
+
+    await asyncio.gather(open_anew(), backend.open())
+    assert store.opened == 1
+    for _ in range(2):
+        await backend.close()
+    assert (store.opened, asyncio.all_tasks()) == (0, {asyncio.current_task()})
+
+
 async def test_a_store_with_another_schema_is_refused_and_closed() -> None:
     store = Counted()
     store.shelf.write("meta/schema", b"2")

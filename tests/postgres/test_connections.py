@@ -17,7 +17,7 @@ from rota.definition import IdempotencyKey
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
-from rota_backends.postgres import PostgresBackend
+from rota_backends.postgres import PostgresBackend, migrations
 from rota_backends.postgres.connections import Connection, Connections, Row
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.wakeups import Announcer
@@ -308,6 +308,47 @@ async def test_a_call_that_connects_while_all_is_closed_does_not_go_on(
     with pytest.raises(StoreUnavailable, match="closed"):
         await calling
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_look_at_the_schema_does_not_close_what_somebody_opens_meanwhile() -> None:
+    """It waits for the end of one life of the backend, and the next one begins at once."""
+    backend = PostgresBackend(fresh_store(), schema=SCHEMA)
+    await backend.open()
+
+    async def open_anew() -> None:
+        await backend.close()
+        await backend.open()
+
+    _, (version, needed) = await asyncio.gather(open_anew(), backend.schema_version())
+    assert version == needed
+    assert await backend.now()
+    await backend.close()
+    await _eventually(lambda: _count(_OTHERS), 0)
+
+
+async def test_closing_that_is_cancelled_while_the_schema_is_looked_at_closes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend, looking, seen = PostgresBackend(fresh_store(), schema=SCHEMA), asyncio.Event(), asyncio.Event()
+    await backend.open()
+    backend.subscribe(lambda: None)
+
+    async def look_slowly(*_: object) -> int:
+        looking.set()
+        await seen.wait()
+        return 0
+
+    monkeypatch.setattr(migrations, "applied", look_slowly)
+    asking = asyncio.create_task(backend.schema_version())
+    await looking.wait()
+    closing = asyncio.create_task(backend.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    seen.set()
+    await asking
+    assert not _own_tasks()
+    await _eventually(lambda: _count(_OTHERS), 0)
 
 
 async def test_an_announcement_that_is_being_sent_ends_with_its_announcer(monkeypatch: pytest.MonkeyPatch) -> None:

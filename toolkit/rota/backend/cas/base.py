@@ -56,7 +56,7 @@ class Base(Backend):
         self.store = store
         self._given_clock = clock
         self._opened = 0
-        self._opening = asyncio.Lock()
+        self._opening: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = (None, asyncio.Lock())
         self._wakes: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._tells_facts = False
@@ -66,10 +66,15 @@ class Base(Backend):
 
     # --- life and time ---
 
+    def _alone(self) -> asyncio.Lock:
+        """Who holds it opens or closes, nobody else. One for each event loop: a free one may be somebody's next."""
+        loop = asyncio.get_running_loop()
+        if self._opening[0] is not loop:
+            self._opening = (loop, asyncio.Lock())
+        return self._opening[1]
+
     async def open(self) -> None:
-        if not self._opened and not self._opening.locked():
-            self._opening = asyncio.Lock()  # of this event loop: the last one may have been another
-        async with self._opening:
+        async with self._alone():
             if self._opened == 0:
                 await self._connect()
             self._opened += 1
@@ -94,7 +99,7 @@ class Base(Backend):
             raise StoreUnavailable(f"the store holds schema {found.value.decode()}, this version of rota knows 1")
 
     async def close(self) -> None:
-        async with self._opening:
+        async with self._alone():
             self._opened -= 1
             if self._opened == 0:
                 await self._disconnect()
