@@ -67,6 +67,7 @@ class Connections:
     def __init__(self, dsn: str, *, size: int, timeout: timedelta, pooler: bool) -> None:
         self._dsn = dsn
         self._timeout = timeout.total_seconds()
+        self._patience = self._timeout + (0 if pooler else _GRACE)
         self._pooler = pooler
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -98,10 +99,9 @@ class Connections:
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The rows of one statement, committed."""
-        patience = self._timeout + (0 if self._pooler else _GRACE)
         for attempt in range(1, _TRIES + 1):
             try:
-                return await self._once(sql, lambda connection: connection.fetch(sql, *args, timeout=patience))
+                return await self._once(sql, lambda connection: connection.fetch(sql, *args, timeout=self._patience))
             except _CONFLICTS as error:
                 if attempt == _TRIES:
                     raise StoreUnavailable(f"gave way to others {attempt} times: {type(error).__name__}") from error
@@ -140,7 +140,7 @@ class Connections:
         async def inside(connection: Connection) -> list[Row]:
             for sql, args in calls:
                 if not enough.is_set():
-                    await connection.fetch(sql, *args, timeout=self._timeout + _GRACE)
+                    await connection.fetch(sql, *args, timeout=self._patience)
                     self._known[connection].add(sql)
             return []
 
@@ -274,6 +274,7 @@ class Connections:
             connection = await asyncpg.connect(
                 self._dsn,
                 timeout=self._timeout,
+                command_timeout=self._patience,  # of what the driver says by itself: BEGIN, COMMIT, ROLLBACK
                 server_settings=settings,
                 statement_cache_size=0 if self._pooler else 100,
             )
