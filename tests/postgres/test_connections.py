@@ -38,6 +38,24 @@ async def test_a_statement_goes_to_the_session_that_has_run_it(backend: Postgres
         assert [await connections.value(statements[number]) for number in order] == [first[number] for number in order]
 
 
+async def test_a_session_knows_its_statements_however_long_ago_they_were_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver would forget each after five minutes, and say so to the server in a message without a deadline."""
+    connections = Connections(postgres_url(), size=1, timeout=timedelta(seconds=4), pooler=False)
+    connections.open()
+    planned = "SELECT name FROM pg_prepared_statements WHERE statement LIKE 'SELECT name FROM%'"
+    first = await connections.value(planned)
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: now() + 86_400)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert await connections.value(planned) == first
+    await connections.close()
+
+
 async def _rehearsed(backend: PostgresBackend) -> None:
     await claim(backend)
     assert backend._rehearsal._task is not None

@@ -277,6 +277,7 @@ class Connections:
                 command_timeout=self._patience,  # of what the driver says by itself: BEGIN, COMMIT, ROLLBACK
                 server_settings=settings,
                 statement_cache_size=0 if self._pooler else 100,
+                max_cached_statement_lifetime=0,  # for ever: to forget one it would wait for the server without end
             )
             self.opened += 1
             if self._pooler:
