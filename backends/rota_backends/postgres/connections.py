@@ -7,6 +7,7 @@ whose call did not end well is thrown away, never given to the next caller (B16)
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from rota.errors import OutcomeUnknown, RotaError, StoreUnavailable
+from rota.errors import NotOpen, OutcomeUnknown, RotaError, StoreUnavailable
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
@@ -76,16 +77,27 @@ class Connections:
         self.size = size
         self.opened = 0  # so far: who has a new one may have reached another server
         self._is_open = False
+        self._process = 0  # that opened them
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
         """From now on calls are taken, in this event loop."""
         self._is_open = True
+        self._process = os.getpid()
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._taken = 0
             self._slots = asyncio.Semaphore(self.size)
             self._waits = asyncio.Semaphore(max(self.size // 2, 1))
+
+    @property
+    def are_anothers(self) -> bool:
+        """A fork takes the sockets along, but they are the parent's: what the child says or ends is the parent's too."""
+        return self._is_open and self._process != os.getpid()
+
+    def refuse_forks(self) -> None:
+        if self.are_anothers:
+            raise NotOpen("the PostgreSQL backend was opened before this process was forked; make another one here")
 
     @property
     def is_pooled(self) -> bool:
@@ -208,6 +220,7 @@ class Connections:
 
     async def _take(self, sql: str, is_rehearsal: bool) -> Connection:
         """One of the `size` connections, for one call."""
+        self.refuse_forks()
         await self._have(self._slots)
         self._taken += 1
         try:

@@ -75,6 +75,7 @@ class Store(Backend):
         return self._opening[1]
 
     async def open(self) -> None:
+        self._connections.refuse_forks()
         async with self._alone():
             if not self._opened:
                 self._connections.open()
@@ -86,6 +87,8 @@ class Store(Backend):
             self._opened += 1
 
     async def close(self) -> None:
+        if self._connections.are_anothers:
+            return
         async with self._alone():
             self._opened -= 1
             if self._opened:
