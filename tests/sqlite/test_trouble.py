@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, OutcomeUnknown, RunState, Scheduler
-from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, Registered, Registration, RunQuery
+from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, JobQuery, Registered, Registration, RunQuery
 from rota.errors import StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
@@ -192,6 +192,25 @@ async def test_two_that_share_a_path_share_a_file_also_after_it_was_replaced(
         assert [run.run_id for run in await other.runs(RunQuery("default", run_id=new.run_id))] == [new.run_id]
     finally:
         await other.close()
+
+
+async def test_nothing_is_remembered_of_a_store_that_was_restored_under_it(
+    backend: SqliteBackend, tmp_path: Path
+) -> None:
+    """Through SQLite, as `.restore` does it: the file is the same, and its numbers are given again."""
+    with sqlite3.connect(":memory:") as copy, sqlite3.connect(tmp_path / "jobs.db") as live:
+        live.backup(copy)
+        await backend.register([Registration(JobDefinition("lost", "lost", Manual()), 0, new_run_id())])
+        assert (await backend.standing(JobKey("default", "lost"))).job is not None
+        copy.backup(live)
+    live.close()
+    assert (await backend.standing(JobKey("default", "lost"))).job is None
+    other = SqliteBackend(tmp_path / "jobs.db")
+    await other.open()
+    await other.register([Registration(JobDefinition("other", "other", Manual()), 0, new_run_id())])
+    await other.close()
+    assert [each.definition.job_id for each in await backend.jobs(JobQuery("default"))] == ["job", "other"]
+    assert (await backend.standing(JobKey("default", "lost"))).job is None
 
 
 async def test_a_commit_that_fails_may_have_happened(backend: SqliteBackend) -> None:
