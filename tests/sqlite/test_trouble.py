@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -311,6 +312,25 @@ async def test_a_wake_up_crosses_connections(tmp_path: Path, backend: SqliteBack
     await asyncio.wait_for(woken.wait(), PATIENCE)
     stop()
     await other.close()
+
+
+async def test_who_subscribes_while_the_file_is_away_is_not_told_behind_its_back(
+    backend: SqliteBackend, tmp_path: Path
+) -> None:
+    """The call that makes the thread look round has no caller; whoever calls next is told."""
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    away = tmp_path / "away"
+    away.mkdir()
+    _move(tmp_path, "jobs.db*", away)
+    stop = backend.subscribe(lambda: None)
+    with pytest.raises(StoreUnavailable):
+        await backend.standing(KEY)
+    stop()
+    _move(away, "jobs.db*", tmp_path)
+    assert (await backend.standing(KEY)).job is not None
+    gc.collect()
+    assert unheard == []
 
 
 async def test_a_scheduler_rides_out_a_lock_longer_than_one_call(

@@ -82,8 +82,10 @@ class StoreThread:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         entry = (asyncio.get_running_loop(), wake)
         self._wakes.append(entry)
-        # The thread may be asleep until somebody calls: now it has to look round.
-        self._calls.put(Call(lambda session: None, False, None))
+        # The thread may be asleep until somebody calls: now it has to look round. Nobody waits for the answer.
+        call = Call(lambda session: None, False, None)
+        call.future.cancel()
+        self._calls.put(call)
         return lambda: self._wakes.remove(entry) if entry in self._wakes else None
 
     def read(self, work: Callable[[Session], T]) -> asyncio.Future[T]:
