@@ -16,6 +16,7 @@ from rota.backend import (
     Enqueue,
     EventLimits,
     JobKey,
+    LeaseRef,
     PauseChange,
     Prune,
     Registered,
@@ -71,7 +72,7 @@ async def test_a_removal_cut_short_is_finished_by_its_repeat() -> None:
         await trigger(backend, key)
     request = await removal(backend, key)
     store.left = 2
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(OutcomeUnknown):
         await backend.remove(request)
     assert await claim(backend) == []
     store.left = 100
@@ -84,12 +85,62 @@ async def test_a_removal_cut_short_is_finished_by_housekeeping_too() -> None:
     key = await register(backend, "job")
     await trigger(backend, key)
     store.left = 1
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(OutcomeUnknown):
         await backend.remove(await removal(backend, key))
     store.left = 100
     assert (await backend.runs(RunQuery("default", "job")))[0].state is RunState.QUEUED
     await backend.prune(Prune(100, timedelta(days=30)))
     assert (await backend.runs(RunQuery("default", "job")))[0].state is RunState.CANCELLED
+
+
+async def _removing(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    key = await register(backend, "job")
+    for _ in range(20):
+        await trigger(backend, key)
+    request = await removal(backend, key)
+    return lambda: backend.remove(request)
+
+
+async def _notifying(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    for job_id in ("one", "two"):
+        await register(backend, job_id, OnEvent("shop", "Ordered"))
+    events = [Event("shop", "Ordered"), Event("shop", "Ordered")]
+    return lambda: backend.notify(events, EventLimits(HOUR, 100, 16))
+
+
+async def _settling_and_claiming(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    for job_id in ("one", "two"):
+        await trigger(backend, await register(backend, job_id))
+    (claimed,) = await claim(backend, limit=1)
+    then = ClaimRequest("one", frozenset({"work"}), 10, timedelta(seconds=30), None, 7)
+    return lambda: backend.settle([succeeded(claimed, "one")], then)
+
+
+async def _handing_back(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    await trigger(backend, await register(backend, "job"))
+    (claimed,) = await claim(backend)
+    ref = LeaseRef(claimed.key, claimed.run_id, claimed.token, HOUR)
+    return lambda: backend.hand_back([ref], leaving="one")
+
+
+@pytest.mark.parametrize("prepare", [_removing, _notifying, _settling_and_claiming, _handing_back])
+async def test_a_call_cut_short_is_not_told_as_nothing(
+    prepare: Callable[[CasBackend], Awaitable[Callable[[], Awaitable[object]]]],
+) -> None:
+    """OPS-2: wherever the store goes away, `StoreUnavailable` says that nothing is stored."""
+    for commits in range(100):
+        backend = backend_on(store := DyingStore())
+        call = await prepare(backend)
+        before, store.left = dict(store.shelf.held), commits
+        try:
+            await call()
+        except StoreUnavailable:
+            assert store.shelf.held == before, f"after {commits} commits"
+        except OutcomeUnknown:
+            assert store.shelf.held != before, f"after {commits} commits"
+        else:
+            break
+    assert commits > 1
 
 
 async def test_whoever_is_always_second_gives_up_and_has_changed_nothing() -> None:

@@ -92,7 +92,7 @@ class Connections:
 
     @property
     def are_anothers(self) -> bool:
-        """A fork takes the sockets along, but they are the parent's: what the child says or ends is the parent's too."""
+        """A fork takes the sockets along, but they stay the parent's: what a child ends has ended for both."""
         return self._is_open and self._process != os.getpid()
 
     def refuse_forks(self) -> None:
