@@ -441,6 +441,29 @@ async def test_wake_ups_come_from_other_processes_and_again_after_the_connection
     stop()
 
 
+@pytest.mark.parametrize("error", [asyncpg.InternalClientError, AttributeError, RuntimeError])
+async def test_whatever_befalls_the_listener_it_listens_again(
+    backend: PostgresBackend, error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver's own mistakes, too: nobody would hear of work any more, and nobody of that."""
+    listen, broken = asyncpg.Connection.add_listener, list[Connection]()
+
+    async def listen_badly(connection: Connection, *args: Any) -> None:
+        if not broken:
+            broken.append(connection)
+            raise error("s3cret")
+        await listen(connection, *args)
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", listen_badly)
+    woken = asyncio.Event()
+    stop = backend.subscribe(woken.set)
+    await asyncio.wait_for(woken.wait(), PATIENCE)
+    stop()
+    assert broken
+    assert broken[0].is_closed()
+    assert "s3cret" not in caplog.text
+
+
 async def test_a_statement_that_waits_too_long_is_given_up_and_did_nothing(backend: PostgresBackend) -> None:
     await register(backend, "job")
     hasty = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1, timeout=HASTY)
