@@ -428,6 +428,32 @@ async def test_a_claim_takes_its_runs_at_once_and_never_more_than_asked() -> Non
     assert len(await claim(backend, limit=5)) == 3
 
 
+async def test_a_claim_that_fails_leaves_nothing_going_on() -> None:
+    """Its three questions are asked at once: when one is not answered, nobody waits for the others."""
+
+    class Failing(Counted):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_asked, self.answers = asyncio.Event(), asyncio.Event()
+
+        async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
+            assert self.opened, "no primitive is called after `close`"
+            if prefix == "later/":
+                self.is_asked.set()
+                await self.answers.wait()
+            if prefix == "ready/":
+                await self.is_asked.wait()
+                raise StoreUnavailable("gone")
+            return await super().scan(prefix, after, limit)
+
+    backend = backend_on(Failing())
+    await backend.open()
+    with pytest.raises(StoreUnavailable):
+        await claim(backend)
+    await backend.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_a_batch_that_fails_leaves_nothing_going_on_and_is_not_told_as_nothing() -> None:
     backend = backend_on(store := DyingStore())
     jobs = [await register(backend, f"job {number}") for number in range(10)]

@@ -216,7 +216,7 @@ class Base(Backend):
                 for number in line:
                     answers[number] = await change(batch[number])
 
-        await _all_or_first_error(work() for _ in range(min(_AT_ONCE, len(lines))))
+        await at_once(*(work() for _ in range(min(_AT_ONCE, len(lines)))))
         return [answers[number] for number in range(len(batch))]
 
     # --- reading ---
@@ -253,11 +253,11 @@ class Base(Backend):
         return run if run is not None and run.scope_id == scope_id else None
 
 
-async def _all_or_first_error(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """When one fails the others are stopped, and nothing goes on behind the caller's back."""
+async def at_once(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """What each of them gives. When one fails the others are stopped: nothing goes on behind the caller's back."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from uuid import UUID
 
 from rota.backend import liveness
 from rota.backend.cas import keys
-from rota.backend.cas.base import PAGE, Base
+from rota.backend.cas.base import PAGE, Base, at_once
 from rota.backend.cas.leases import as_claim, end_attempt, hand_over, take_back
 from rota.backend.cas.records import Held, Holding, Place, Run, load
 from rota.backend.cas.step import Step
@@ -42,7 +41,7 @@ class Work(Base):
     async def claim(self, request: ClaimRequest) -> Claimed:
         now = await self.now()
         # Three questions that do not depend on each other: a node asks them at every look, so it asks them at once.
-        (timed, next_at), claims, ready = await asyncio.gather(
+        (timed, next_at), claims, ready = await at_once(
             self._timed(now), self._claimed_before(request), self._ready(request.limit)
         )
         with partly(claims):
