@@ -69,6 +69,21 @@ async def test_every_connection_has_rehearsed_before_it_matters(backend: Postgre
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
 
 
+async def test_a_call_that_comes_too_late_does_not_take_the_rehearsal_from_the_next_life(
+    backend: PostgresBackend,
+) -> None:
+    await backend.close()
+    with pytest.raises(StoreUnavailable):
+        await claim(backend)
+    late, backend._rehearsal._task = backend._rehearsal._task, None
+    if late is not None:
+        await late
+    await backend.open()
+    await _rehearsed(backend)
+    connections = backend._connections
+    assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
+
+
 async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
     await register(backend, "job")
     await trigger(backend, "job", 2)

@@ -76,13 +76,13 @@ class Connections:
         self._leaving: set[asyncio.Task[None]] = set()
         self.size = size
         self.opened = 0  # so far: who has a new one may have reached another server
-        self._is_open = False
+        self.is_open = False
         self._process = 0  # that opened them
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
         """From now on calls are taken, in this event loop."""
-        self._is_open = True
+        self.is_open = True
         self._process = os.getpid()
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ class Connections:
     @property
     def are_anothers(self) -> bool:
         """A fork takes the sockets along, but they stay the parent's: what a child ends has ended for both."""
-        return self._is_open and self._process != os.getpid()
+        return self.is_open and self._process != os.getpid()
 
     def refuse_forks(self) -> None:
         if self.are_anothers:
@@ -224,10 +224,10 @@ class Connections:
         await self._have(self._slots)
         self._taken += 1
         try:
-            if not self._is_open:
+            if not self.is_open:
                 raise StoreUnavailable("the connections are closed")
             connection = self._rested(sql, is_rehearsal) or await self.connect()
-            if not self._is_open:  # `close` came first: it did not know of this one, so nobody would part from it
+            if not self.is_open:  # `close` came first: it did not know of this one, so nobody would part from it
                 connection.terminate()
                 raise StoreUnavailable("the connections were closed meanwhile")
         except BaseException:
@@ -251,7 +251,7 @@ class Connections:
         if connection.is_closed():  # perhaps by `close`, which waits for no farewell that begins after it
             self._release()
             return
-        if is_well and self._is_open:
+        if is_well and self.is_open:
             self._idle.append(connection)
             self._release()
             return
@@ -319,7 +319,7 @@ class Connections:
 
     async def close(self) -> None:
         """Say good-bye; a server that does not answer is left alone, and a call still under way is cut off."""
-        self._is_open = False
+        self.is_open = False
         for connection in self._busy:
             connection.terminate()
         idle, self._idle = self._idle, []
