@@ -264,6 +264,30 @@ async def test_one_bad_call_does_not_spoil_those_it_shares_a_commit_with(backend
     assert len(await backend.runs(RunQuery("default", "job"))) == 2
 
 
+@pytest.mark.parametrize("writes", [True, False], ids=["write", "read"])
+async def test_a_call_that_breaks_the_connection_does_not_spoil_those_beside_it(
+    backend: SqliteBackend, writes: bool
+) -> None:
+    held = threading.Event()
+    waiting = backend._store.read(lambda session: held.wait(PATIENCE))  # so that the others gather behind it
+
+    def breaks(session: Session) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+    after = enqueue()
+    bad = backend._store.write(breaks) if writes else backend._store.read(breaks)
+    answers = asyncio.gather(bad, backend.standing(KEY), backend.enqueue([after]), return_exceptions=True)
+    await asyncio.sleep(0)  # they are on their way
+    held.set()
+    await waiting
+    error, standing, stored = await answers
+    assert isinstance(error, StoreUnavailable)
+    assert stored == [after.run_id]
+    assert getattr(standing, "job", None) is not None, standing
+
+
 async def test_calls_that_wait_together_share_a_commit(backend: SqliteBackend) -> None:
     commits: list[str] = []
     held = threading.Event()

@@ -161,25 +161,27 @@ class StoreThread:
             return  # whoever calls next is told
 
     def _serve(self, calls: list[Call]) -> None:
+        writes = [call for call in calls if call.writes]
+        reads = [call for call in calls if not call.writes]
+        if writes and all(call.peek is not None for call in writes):
+            writes = self._with_session(self._peek, writes) or []
+        self._with_session(self._read, reads)
+        if writes and all(call.can_wait for call in writes):
+            self._find_company(writes)
+        self._with_session(self._write, writes)
+
+    def _with_session(self, serve: Callable[[Session, list[Call]], T], calls: list[Call]) -> T | None:
+        """Whoever was served before may have broken the connection: that is no reason to fail the others."""
         if not calls:
-            return
+            return None
         try:
             session = self._connected()
         except Exception as error:
             self._fail(calls, error)
-            return
-        writes = [call for call in calls if call.writes]
-        reads = [call for call in calls if not call.writes]
-        if writes and all(call.peek is not None for call in writes):
-            writes = self._peek(session, writes)
-        if reads:
-            self._read(session, reads)
-        if writes and all(call.can_wait for call in writes):
-            self._find_company(session, writes)
-        if writes:
-            self._write(session, writes)
+            return None
+        return serve(session, calls)
 
-    def _find_company(self, session: Session, writes: list[Call]) -> None:
+    def _find_company(self, writes: list[Call]) -> None:
         """A commit costs an fsync: worth a moment's wait for somebody to share it with."""
         until = time.monotonic() + min(_MOMENT + self._commit_took, _LONG_MOMENT)
         while self._is_real and all(call.can_wait for call in writes):
@@ -193,7 +195,7 @@ class StoreThread:
             if call.writes:
                 writes.append(call)
             else:
-                self._read(session, [call])
+                self._with_session(self._read, [call])
 
     def _connected(self) -> Session:
         if self._session is not None and connecting.file_at(self._path) != self._file:
@@ -251,7 +253,7 @@ class StoreThread:
         else:
             for call in calls:
                 call.error = None
-                self._read(session, [call])
+                self._with_session(self._read, [call])
 
     def _in_snapshot(self, session: Session, calls: list[Call], work: Callable[[], None]) -> bool:
         def once() -> None:
@@ -284,7 +286,7 @@ class StoreThread:
             session.flush()
         except Exception as error:
             self._rollback(session)
-            self._write_each(session, calls, error)
+            self._write_each(calls, error)
             return
         began = time.monotonic()
         try:
@@ -303,12 +305,12 @@ class StoreThread:
         except sqlite3.Error:
             self._drop_connection()  # which rolls back as well
 
-    def _write_each(self, session: Session, calls: list[Call], error: Exception) -> None:
+    def _write_each(self, calls: list[Call], error: Exception) -> None:
         if len(calls) == 1:
             self._fail(calls, self._told(error, False))
             return
         for call in calls:
-            self._write(session, [call])
+            self._with_session(self._write, [call])
 
     def _begin(self, session: Session, calls: list[Call]) -> None:
         """Take the write lock, however often somebody else has it; whoever only reads is served meanwhile."""
