@@ -15,7 +15,7 @@ import pytest
 
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, OutcomeUnknown, RunState, Scheduler
 from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, JobQuery, Registered, Registration, RunQuery
-from rota.errors import StoreUnavailable
+from rota.errors import NotOpen, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
 from rota_backends.sqlite import SqliteBackend
@@ -110,6 +110,23 @@ async def test_a_lock_at_the_first_start_is_ridden_out(tmp_path: Path) -> None:
     assert (await made.census()).jobs == 0
     await made.close()
     outsider.close()
+
+
+async def test_a_thread_that_could_not_be_started_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    backend = SqliteBackend(tmp_path / "jobs.db")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError):
+            await backend.open()
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await backend.close()
+    with pytest.raises(NotOpen):
+        await backend.standing(KEY)
 
 
 async def test_a_full_disk_is_told_and_work_goes_on_after_relief(backend: SqliteBackend) -> None:  # B92
