@@ -18,7 +18,7 @@ from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, JobQuery, Regis
 from rota.errors import NotOpen, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
-from rota_backends.sqlite import SqliteBackend
+from rota_backends.sqlite import SqliteBackend, connecting
 from rota_backends.sqlite import backend as module
 from rota_backends.sqlite.session import Session
 from tests.patience import PATIENCE
@@ -210,6 +210,33 @@ async def test_two_that_share_a_path_share_a_file_also_after_it_was_replaced(
         assert [run.run_id for run in await other.runs(RunQuery("default", run_id=new.run_id))] == [new.run_id]
     finally:
         await other.close()
+
+
+async def test_a_file_that_is_replaced_while_it_is_opened_is_noticed(
+    backend: SqliteBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or all that is answered would go into one that nobody finds any more."""
+    connect, copy = connecting.connect, tmp_path / "copy.db"
+    with sqlite3.connect(tmp_path / "jobs.db") as live, sqlite3.connect(copy) as target:
+        live.backup(target)
+    live.close()
+    target.close()
+
+    def connect_and_replace(*args: Any, **options: Any) -> sqlite3.Connection:
+        db = connect(*args, **options)
+        if copy.exists():
+            copy.rename(tmp_path / "jobs.db")
+            for log in tmp_path.glob("jobs.db-*"):
+                log.unlink()
+        return db
+
+    monkeypatch.setattr(connecting, "connect", connect_and_replace)
+    other = SqliteBackend(tmp_path / "jobs.db")
+    await other.open()
+    new = enqueue()
+    assert await other.enqueue([new]) == [new.run_id]
+    assert [run.run_id for run in await backend.runs(RunQuery("default", "job"))] == [new.run_id]
+    await other.close()
 
 
 async def test_nothing_is_remembered_of_a_store_that_was_restored_under_it(

@@ -99,9 +99,7 @@ class SqliteBackend(Backend):
 
     async def open(self) -> None:
         if self._thread is None:
-            thread = StoreThread(
-                self._path, self.clock, self._synchronous, _BUSY_PATIENCE, may_create=self.may_migrate
-            )
+            thread = StoreThread(self._path, self.clock, self._synchronous, _BUSY_PATIENCE, may_create=self.may_migrate)
             thread.start()
             self._thread = thread
         self._opened += 1

@@ -203,8 +203,9 @@ class StoreThread:
             log.warning("the SQLite file was moved, removed or replaced: it is opened anew")
             self._drop_connection()
         if self._session is None:
+            found = connecting.file_at(self._path)  # before: one that came later is noticed
             self._session = Session(self._connect(), self._clock)
-            self._file = connecting.file_at(self._path)
+            self._file = found or connecting.file_at(self._path)
         return self._session
 
     def _connect(self) -> sqlite3.Connection:
