@@ -128,6 +128,7 @@ async def test_a_call_cut_short_is_not_told_as_nothing(
     prepare: Callable[[CasBackend], Awaitable[Callable[[], Awaitable[object]]]],
 ) -> None:
     """OPS-2: wherever the store goes away, `StoreUnavailable` says that nothing is stored."""
+    unknown = 0
     for commits in range(100):
         backend = backend_on(store := DyingStore())
         call = await prepare(backend)
@@ -138,9 +139,10 @@ async def test_a_call_cut_short_is_not_told_as_nothing(
             assert store.shelf.held == before, f"after {commits} commits"
         except OutcomeUnknown:
             assert store.shelf.held != before, f"after {commits} commits"
+            unknown += 1
         else:
             break
-    assert commits > 1
+    assert unknown
 
 
 async def test_whoever_is_always_second_gives_up_and_has_changed_nothing() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from rota.errors import OutcomeUnknown, StoreUnavailable
 
 
 @contextmanager
-def partly(stored: Iterable[object]) -> Iterator[None]:
+def partly(stored: Iterable[object]) -> Generator[None]:
     """`StoreUnavailable` says that nothing is stored. When any of `stored` is true that is not so, and the outcome is
     unknown."""
     try:
