@@ -16,6 +16,7 @@ from rota.backend import (
     Enqueue,
     EventLimits,
     JobKey,
+    LeaseRef,
     PauseChange,
     Prune,
     Registered,
@@ -71,7 +72,7 @@ async def test_a_removal_cut_short_is_finished_by_its_repeat() -> None:
         await trigger(backend, key)
     request = await removal(backend, key)
     store.left = 2
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(OutcomeUnknown):
         await backend.remove(request)
     assert await claim(backend) == []
     store.left = 100
@@ -84,12 +85,64 @@ async def test_a_removal_cut_short_is_finished_by_housekeeping_too() -> None:
     key = await register(backend, "job")
     await trigger(backend, key)
     store.left = 1
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(OutcomeUnknown):
         await backend.remove(await removal(backend, key))
     store.left = 100
     assert (await backend.runs(RunQuery("default", "job")))[0].state is RunState.QUEUED
     await backend.prune(Prune(100, timedelta(days=30)))
     assert (await backend.runs(RunQuery("default", "job")))[0].state is RunState.CANCELLED
+
+
+async def _removing(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    key = await register(backend, "job")
+    for _ in range(20):
+        await trigger(backend, key)
+    request = await removal(backend, key)
+    return lambda: backend.remove(request)
+
+
+async def _notifying(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    for job_id in ("one", "two"):
+        await register(backend, job_id, OnEvent("shop", "Ordered"))
+    events = [Event("shop", "Ordered"), Event("shop", "Ordered")]
+    return lambda: backend.notify(events, EventLimits(HOUR, 100, 16))
+
+
+async def _settling_and_claiming(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    for job_id in ("one", "two"):
+        await trigger(backend, await register(backend, job_id))
+    (claimed,) = await claim(backend, limit=1)
+    then = ClaimRequest("one", frozenset({"work"}), 10, timedelta(seconds=30), None, 7)
+    return lambda: backend.settle([succeeded(claimed, "one")], then)
+
+
+async def _handing_back(backend: CasBackend) -> Callable[[], Awaitable[object]]:
+    await trigger(backend, await register(backend, "job"))
+    (claimed,) = await claim(backend)
+    ref = LeaseRef(claimed.key, claimed.run_id, claimed.token, HOUR)
+    return lambda: backend.hand_back([ref], leaving="one")
+
+
+@pytest.mark.parametrize("prepare", [_removing, _notifying, _settling_and_claiming, _handing_back])
+async def test_a_call_cut_short_is_not_told_as_nothing(
+    prepare: Callable[[CasBackend], Awaitable[Callable[[], Awaitable[object]]]],
+) -> None:
+    """OPS-2: wherever the store goes away, `StoreUnavailable` says that nothing is stored."""
+    unknown = 0
+    for commits in range(100):
+        backend = backend_on(store := DyingStore())
+        call = await prepare(backend)
+        before, store.left = dict(store.shelf.held), commits
+        try:
+            await call()
+        except StoreUnavailable:
+            assert store.shelf.held == before, f"after {commits} commits"
+        except OutcomeUnknown:
+            assert store.shelf.held != before, f"after {commits} commits"
+            unknown += 1
+        else:
+            break
+    assert unknown
 
 
 async def test_whoever_is_always_second_gives_up_and_has_changed_nothing() -> None:
@@ -296,6 +349,22 @@ async def test_closing_that_is_cancelled_half_way_closes_the_store() -> None:
     assert (closing.cancelled(), store.opened, store.shelf.watches) == (True, 0, [])
 
 
+async def test_who_opens_again_at_once_waits_for_another_that_waited_to_open() -> None:
+    store = Counted()
+    backend = CasBackend(store)
+    await backend.open()
+
+    async def open_anew() -> None:
+        await backend.close()
+        await backend.open()
+
+    await asyncio.gather(open_anew(), backend.open())
+    assert store.opened == 1
+    for _ in range(2):
+        await backend.close()
+    assert (store.opened, asyncio.all_tasks()) == (0, {asyncio.current_task()})
+
+
 async def test_a_store_with_another_schema_is_refused_and_closed() -> None:
     store = Counted()
     store.shelf.write("meta/schema", b"2")
@@ -359,6 +428,32 @@ async def test_a_claim_takes_its_runs_at_once_and_never_more_than_asked() -> Non
     assert len(await claim(backend, limit=5)) == 5
     assert store.most == 5
     assert len(await claim(backend, limit=5)) == 3
+
+
+async def test_a_claim_that_fails_leaves_nothing_going_on() -> None:
+    """Its three questions are asked at once: when one is not answered, nobody waits for the others."""
+
+    class Failing(Counted):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_asked, self.answers = asyncio.Event(), asyncio.Event()
+
+        async def scan(self, prefix: str, after: str = "", limit: int = 100) -> list[Versioned]:
+            assert self.opened, "no primitive is called after `close`"
+            if prefix == "later/":
+                self.is_asked.set()
+                await self.answers.wait()
+            if prefix == "ready/":
+                await self.is_asked.wait()
+                raise StoreUnavailable("gone")
+            return await super().scan(prefix, after, limit)
+
+    backend = backend_on(Failing())
+    await backend.open()
+    with pytest.raises(StoreUnavailable):
+        await claim(backend)
+    await backend.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_batch_that_fails_leaves_nothing_going_on_and_is_not_told_as_nothing() -> None:

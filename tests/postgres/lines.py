@@ -15,11 +15,14 @@ from tests.servers import postgres_url
 @define(eq=False)
 class _Line:
     writers: tuple[asyncio.StreamWriter, asyncio.StreamWriter]
+    last_words: bytes | None = None
     said: bytearray = field(factory=bytearray)  # by the client
     passes: asyncio.Event = field(factory=asyncio.Event)
 
     async def carry(self, reader: asyncio.StreamReader, to: asyncio.StreamWriter, *, is_client: bool) -> None:
         while data := await reader.read(65536):
+            if is_client and self.last_words is not None and self.last_words in data:
+                self.passes.clear()
             await self.passes.wait()
             if is_client:
                 self.said += data
@@ -33,9 +36,10 @@ class _Line:
 
 @define
 class Lines:
-    """All lines there are; new ones are never silent."""
+    """All lines there are; new ones are not silent, until `last_words` are said over them."""
 
     url: str
+    last_words: bytes | None = None
     _lines: set[_Line] = field(factory=set)
 
     def count(self, words: bytes = b"") -> int:
@@ -54,7 +58,7 @@ class Lines:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         at = urlsplit(postgres_url())
         far_reader, far_writer = await asyncio.open_connection(at.hostname, at.port)
-        line = _Line((writer, far_writer))
+        line = _Line((writer, far_writer), self.last_words)
         line.passes.set()
         self._lines.add(line)
         try:

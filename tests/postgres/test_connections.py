@@ -17,7 +17,7 @@ from rota.definition import IdempotencyKey
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
-from rota_backends.postgres import PostgresBackend
+from rota_backends.postgres import PostgresBackend, migrations
 from rota_backends.postgres.connections import Connection, Connections, Row
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.wakeups import Announcer
@@ -38,6 +38,24 @@ async def test_a_statement_goes_to_the_session_that_has_run_it(backend: Postgres
         assert [await connections.value(statements[number]) for number in order] == [first[number] for number in order]
 
 
+async def test_a_session_knows_its_statements_however_long_ago_they_were_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver would forget each after five minutes, and say so to the server in a message without a deadline."""
+    connections = Connections(postgres_url(), size=1, timeout=timedelta(seconds=4), pooler=False)
+    connections.open()
+    planned = "SELECT name FROM pg_prepared_statements WHERE statement LIKE 'SELECT name FROM%'"
+    first = await connections.value(planned)
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: now() + 86_400)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert await connections.value(planned) == first
+    await connections.close()
+
+
 async def _rehearsed(backend: PostgresBackend) -> None:
     await claim(backend)
     assert backend._rehearsal._task is not None
@@ -49,6 +67,21 @@ async def test_every_connection_has_rehearsed_before_it_matters(backend: Postgre
     connections = backend._connections
     assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
+
+
+async def test_a_call_that_comes_too_late_does_not_take_the_rehearsal_from_the_next_life(
+    backend: PostgresBackend,
+) -> None:
+    await backend.close()
+    with pytest.raises(StoreUnavailable):
+        await claim(backend)
+    late, backend._rehearsal._task = backend._rehearsal._task, None
+    if late is not None:
+        await late
+    await backend.open()
+    await _rehearsed(backend)
+    connections = backend._connections
+    assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
 
 
 async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
@@ -310,6 +343,47 @@ async def test_a_call_that_connects_while_all_is_closed_does_not_go_on(
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_a_look_at_the_schema_does_not_close_what_somebody_opens_meanwhile() -> None:
+    """It waits for the end of one life of the backend, and the next one begins at once."""
+    backend = PostgresBackend(fresh_store(), schema=SCHEMA)
+    await backend.open()
+
+    async def open_anew() -> None:
+        await backend.close()
+        await backend.open()
+
+    _, (version, needed) = await asyncio.gather(open_anew(), backend.schema_version())
+    assert version == needed
+    assert await backend.now()
+    await backend.close()
+    await _eventually(lambda: _count(_OTHERS), 0)
+
+
+async def test_closing_that_is_cancelled_while_the_schema_is_looked_at_closes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend, looking, seen = PostgresBackend(fresh_store(), schema=SCHEMA), asyncio.Event(), asyncio.Event()
+    await backend.open()
+    backend.subscribe(lambda: None)
+
+    async def look_slowly(*_: object) -> int:
+        looking.set()
+        await seen.wait()
+        return 0
+
+    monkeypatch.setattr(migrations, "applied", look_slowly)
+    asking = asyncio.create_task(backend.schema_version())
+    await looking.wait()
+    closing = asyncio.create_task(backend.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    seen.set()
+    await asking
+    assert not _own_tasks()
+    await _eventually(lambda: _count(_OTHERS), 0)
+
+
 async def test_an_announcement_that_is_being_sent_ends_with_its_announcer(monkeypatch: pytest.MonkeyPatch) -> None:
     connections = Connections(postgres_url(), size=1, timeout=timedelta(seconds=4), pooler=False)
     sending = asyncio.Event()
@@ -380,6 +454,29 @@ async def test_wake_ups_come_from_other_processes_and_again_after_the_connection
         woken.clear()
         await sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rota wake-ups'")
     stop()
+
+
+@pytest.mark.parametrize("error", [asyncpg.InternalClientError, AttributeError, RuntimeError])
+async def test_whatever_befalls_the_listener_it_listens_again(
+    backend: PostgresBackend, error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver's own mistakes, too: nobody would hear of work any more, and nobody of that."""
+    listen, broken = asyncpg.Connection.add_listener, list[Connection]()
+
+    async def listen_badly(connection: Connection, *args: Any) -> None:
+        if not broken:
+            broken.append(connection)
+            raise error("s3cret")
+        await listen(connection, *args)
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", listen_badly)
+    woken = asyncio.Event()
+    stop = backend.subscribe(woken.set)
+    await asyncio.wait_for(woken.wait(), PATIENCE)
+    stop()
+    assert broken
+    assert broken[0].is_closed()
+    assert "s3cret" not in caplog.text
 
 
 async def test_a_statement_that_waits_too_long_is_given_up_and_did_nothing(backend: PostgresBackend) -> None:

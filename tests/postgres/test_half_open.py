@@ -10,12 +10,12 @@ import pytest
 
 from rota import HandlerRegistry, JobContext, JobDefinition, Manual, RunState, Scheduler
 from rota.backend import JobKey
-from rota.errors import OutcomeUnknown
+from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota_backends.postgres import PostgresBackend, wakeups
 from tests.patience import PATIENCE
 from tests.postgres.driving import HASTY, register, trigger
 from tests.postgres.lines import Lines, lines
-from tests.servers import SCHEMA
+from tests.servers import SCHEMA, fresh_store
 
 _SOON = timedelta(seconds=30)
 
@@ -45,7 +45,7 @@ async def test_work_is_found_by_polling_while_the_listener_hears_nothing(
     deaf = PostgresBackend(line.url, schema=SCHEMA)
     async with Scheduler(deaf, handlers) as node, Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
         await node.schedule(JobDefinition("job", "ok", Manual()))
-        await _until(lambda: line.count(b"LISTEN") == 1)
+        await _until(lambda: deaf._listener is not None and deaf._listener.is_listening)
         assert line.silence(b"LISTEN") == 1
         for _ in range(3):
             run = await client.wait(await client.trigger_once("job"), _SOON)
@@ -108,6 +108,17 @@ async def test_resting_connections_that_fell_silent_cost_one_wait_not_one_each(
     for _ in range(4):
         assert (await other.standing(key)).job is not None
     await other.close()
+
+
+@pytest.mark.parametrize("pooler", [True, False], ids=["while its types are learnt", "while it migrates"])
+async def test_a_line_that_falls_silent_at_the_start_of_a_transaction_is_given_up(line: Lines, pooler: bool) -> None:
+    fresh_store()
+    line.last_words = b"BEGIN"
+    backend = PostgresBackend(line.url, schema=SCHEMA, timeout=HASTY, pooler=pooler)
+    with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+        await asyncio.wait_for(backend.migrate(), PATIENCE)
+    line.last_words = None
+    assert await backend.migrate() == []
 
 
 async def _until(holds: Callable[[], bool]) -> None:

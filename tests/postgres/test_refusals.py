@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from urllib.parse import urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
 import pytest
+from attrs import evolve
 
-from rota import HandlerRegistry, JobContext, JobDefinition, Manual, RunState, Scheduler
-from rota.backend import JobKey
+from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, RunState, Scheduler
+from rota.backend import EventLimits, JobKey, Registration
 from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.ids import new_run_id
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection, Connections, NotPermitted
-from tests.postgres.driving import claim, register, sql, trigger
+from rota_backends.postgres.connections import Connection, Connections, NotPermitted, Row
+from tests.postgres.driving import claim, register, request, sql, success, trigger
 from tests.servers import SCHEMA, PostgresServer, free_port, fresh_store, postgres_url
 
 _SOON = timedelta(seconds=60)
@@ -226,3 +228,64 @@ async def test_a_missing_privilege_is_named_with_what_to_grant(admin: Connection
             await PostgresBackend(poor, schema=SCHEMA).open()
     finally:
         await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+Call = Callable[[], Awaitable[object]]
+
+
+async def _registering(backend: PostgresBackend, number: int) -> Call:
+    jobs = [JobDefinition(f"{name} {number}", "ok", Manual()) for name in ("one", "two")]
+    batch = [Registration(job, 0, new_run_id()) for job in jobs]
+    return lambda: backend.register(batch)
+
+
+async def _notifying(backend: PostgresBackend, number: int) -> Call:
+    kind = ("shop", f"Ordered {number}")
+    job = JobDefinition(f"job {number}", "ok", OnEvent(*kind))
+    await backend.register([Registration(job, 0, new_run_id())])
+    events = [Event(*kind), Event(*kind)]
+    return lambda: backend.notify(events, EventLimits(timedelta(hours=1), 100, 16))
+
+
+async def _settling(backend: PostgresBackend, number: int) -> Call:
+    names = [f"{name} {number}" for name in ("one", "two")]
+    await register(backend, *names)
+    for name in names:
+        await trigger(backend, name)
+    first, second = (await claim(backend)).claims
+    gone = evolve(second, token=second.token + 1)
+    return lambda: backend.settle([success(first), success(gone)], request("node", 0))
+
+
+@pytest.mark.parametrize("prepare", [_registering, _notifying, _settling])
+async def test_a_call_cut_short_is_not_told_as_nothing(
+    backend: PostgresBackend,
+    prepare: Callable[[PostgresBackend, int], Awaitable[Call]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OPS-2: wherever the server goes away, `StoreUnavailable` says that nothing is stored."""
+    tables = [row[0] for row in await sql("SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA)]
+    look = " UNION ALL ".join(f"SELECT '{each}', t::text FROM {each} t" for each in tables)
+    fetch, unknown = backend._connections.fetch, 0
+    for statements in range(20):
+        call, before, left = await prepare(backend, statements), sorted(map(tuple, await sql(look))), statements
+
+        async def fetch_some(statement: str, *args: object) -> list[Row]:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise StoreUnavailable("gone")
+            return await fetch(statement, *args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(backend._connections, "fetch", fetch_some)
+            try:
+                await call()
+            except StoreUnavailable:
+                assert sorted(map(tuple, await sql(look))) == before, f"after {statements} statements"
+            except OutcomeUnknown:
+                assert sorted(map(tuple, await sql(look))) != before, f"after {statements} statements"
+                unknown += 1
+            else:
+                break
+    assert unknown

@@ -83,3 +83,41 @@ async def test_large_payloads_do_not_go_together_by_the_hundred() -> None:
     await asyncio.gather(*(triggers.put([evolve(_trigger("job")[0], payload=payload)]) for _ in range(100)))
     assert sum(sizes) == 100 * MAX_PAYLOAD
     assert max(sizes) <= 8 * 1024 * 1024
+
+
+async def test_a_group_that_is_cancelled_from_inside_holds_up_nobody_who_comes_later() -> None:
+    """As where a driver's own task is cancelled: nobody closed the backend."""
+    stored: list[str] = []
+
+    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+        await asyncio.sleep(0)
+        if batch[0].key.job_id == "odd":
+            raise asyncio.CancelledError
+        stored.extend(each.key.job_id for each in batch)
+        return [each.run_id for each in batch]
+
+    triggers = Triggers(store)
+    first, odd = (asyncio.create_task(triggers.put(_trigger(name))) for name in ("first", "odd"))
+    await first
+    meanwhile = asyncio.create_task(triggers.put(_trigger("meanwhile")))
+    async with asyncio.timeout(PATIENCE):
+        answers = await asyncio.gather(odd, meanwhile, return_exceptions=True)
+        await triggers.put(_trigger("later"))
+    assert isinstance(answers[0], OutcomeUnknown)
+    assert stored == ["first", "meanwhile", "later"]
+
+
+async def test_what_a_caller_gave_up_before_it_was_sent_is_not_sent() -> None:
+    stored: list[str] = []
+
+    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+        await asyncio.sleep(0)
+        stored.extend(each.key.job_id for each in batch)
+        return [each.run_id for each in batch]
+
+    triggers = Triggers(store)
+    calls = [asyncio.create_task(triggers.put(_trigger(name))) for name in ("first", "given up", "last")]
+    await asyncio.sleep(0)
+    calls[1].cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert stored == ["first", "last"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -13,11 +14,11 @@ from typing import Any
 import pytest
 
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, OutcomeUnknown, RunState, Scheduler
-from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, Registered, Registration, RunQuery
-from rota.errors import StoreUnavailable
+from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, JobQuery, Registered, Registration, RunQuery
+from rota.errors import NotOpen, StoreUnavailable
 from rota.ids import new_run_id
 from rota.run import Cause
-from rota_backends.sqlite import SqliteBackend
+from rota_backends.sqlite import SqliteBackend, connecting
 from rota_backends.sqlite import backend as module
 from rota_backends.sqlite.session import Session
 from tests.patience import PATIENCE
@@ -111,6 +112,23 @@ async def test_a_lock_at_the_first_start_is_ridden_out(tmp_path: Path) -> None:
     outsider.close()
 
 
+async def test_a_thread_that_could_not_be_started_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    backend = SqliteBackend(tmp_path / "jobs.db")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError):
+            await backend.open()
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    await backend.close()
+    with pytest.raises(NotOpen):
+        await backend.standing(KEY)
+
+
 async def test_a_full_disk_is_told_and_work_goes_on_after_relief(backend: SqliteBackend) -> None:  # B92
     kept = enqueue()
     await backend.enqueue([kept])
@@ -194,6 +212,52 @@ async def test_two_that_share_a_path_share_a_file_also_after_it_was_replaced(
         await other.close()
 
 
+async def test_a_file_that_is_replaced_while_it_is_opened_is_noticed(
+    backend: SqliteBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or all that is answered would go into one that nobody finds any more."""
+    connect, copy = connecting.connect, tmp_path / "copy.db"
+    with sqlite3.connect(tmp_path / "jobs.db") as live, sqlite3.connect(copy) as target:
+        live.backup(target)
+    live.close()
+    target.close()
+
+    def connect_and_replace(*args: Any, **options: Any) -> sqlite3.Connection:
+        db = connect(*args, **options)
+        if copy.exists():
+            copy.rename(tmp_path / "jobs.db")
+            for log in tmp_path.glob("jobs.db-*"):
+                log.unlink()
+        return db
+
+    monkeypatch.setattr(connecting, "connect", connect_and_replace)
+    other = SqliteBackend(tmp_path / "jobs.db")
+    await other.open()
+    new = enqueue()
+    assert await other.enqueue([new]) == [new.run_id]
+    assert [run.run_id for run in await backend.runs(RunQuery("default", "job"))] == [new.run_id]
+    await other.close()
+
+
+async def test_nothing_is_remembered_of_a_store_that_was_restored_under_it(
+    backend: SqliteBackend, tmp_path: Path
+) -> None:
+    """Through SQLite, as `.restore` does it: the file is the same, and its numbers are given again."""
+    with sqlite3.connect(":memory:") as copy, sqlite3.connect(tmp_path / "jobs.db") as live:
+        live.backup(copy)
+        await backend.register([Registration(JobDefinition("lost", "lost", Manual()), 0, new_run_id())])
+        assert (await backend.standing(JobKey("default", "lost"))).job is not None
+        copy.backup(live)
+    live.close()
+    assert (await backend.standing(JobKey("default", "lost"))).job is None
+    other = SqliteBackend(tmp_path / "jobs.db")
+    await other.open()
+    await other.register([Registration(JobDefinition("other", "other", Manual()), 0, new_run_id())])
+    await other.close()
+    assert [each.definition.job_id for each in await backend.jobs(JobQuery("default"))] == ["job", "other"]
+    assert (await backend.standing(JobKey("default", "lost"))).job is None
+
+
 async def test_a_commit_that_fails_may_have_happened(backend: SqliteBackend) -> None:
     real = (await backend._store.read(lambda session: session)).db
     session: Session = await backend._store.read(lambda session: session)
@@ -242,6 +306,30 @@ async def test_one_bad_call_does_not_spoil_those_it_shares_a_commit_with(backend
     assert isinstance(error, ZeroDivisionError)
     assert await backend.bookmark("half") == 0
     assert len(await backend.runs(RunQuery("default", "job"))) == 2
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["write", "read"])
+async def test_a_call_that_breaks_the_connection_does_not_spoil_those_beside_it(
+    backend: SqliteBackend, writes: bool
+) -> None:
+    held = threading.Event()
+    waiting = backend._store.read(lambda session: held.wait(PATIENCE))  # so that the others gather behind it
+
+    def breaks(session: Session) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+    after = enqueue()
+    bad = backend._store.write(breaks) if writes else backend._store.read(breaks)
+    answers = asyncio.gather(bad, backend.standing(KEY), backend.enqueue([after]), return_exceptions=True)
+    await asyncio.sleep(0)  # they are on their way
+    held.set()
+    await waiting
+    error, standing, stored = await answers
+    assert isinstance(error, StoreUnavailable)
+    assert stored == [after.run_id]
+    assert getattr(standing, "job", None) is not None, standing
 
 
 async def test_calls_that_wait_together_share_a_commit(backend: SqliteBackend) -> None:
@@ -294,6 +382,25 @@ async def test_a_wake_up_crosses_connections(tmp_path: Path, backend: SqliteBack
     await asyncio.wait_for(woken.wait(), PATIENCE)
     stop()
     await other.close()
+
+
+async def test_who_subscribes_while_the_file_is_away_is_not_told_behind_its_back(
+    backend: SqliteBackend, tmp_path: Path
+) -> None:
+    """The call that makes the thread look round has no caller; whoever calls next is told."""
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    away = tmp_path / "away"
+    away.mkdir()
+    _move(tmp_path, "jobs.db*", away)
+    stop = backend.subscribe(lambda: None)
+    with pytest.raises(StoreUnavailable):
+        await backend.standing(KEY)
+    stop()
+    _move(away, "jobs.db*", tmp_path)
+    assert (await backend.standing(KEY)).job is not None
+    gc.collect()
+    assert unheard == []
 
 
 async def test_a_scheduler_rides_out_a_lock_longer_than_one_call(

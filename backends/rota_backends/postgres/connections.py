@@ -7,6 +7,7 @@ whose call did not end well is thrown away, never given to the next caller (B16)
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from rota.errors import OutcomeUnknown, RotaError, StoreUnavailable
+from rota.errors import NotOpen, OutcomeUnknown, RotaError, StoreUnavailable
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
@@ -67,6 +68,7 @@ class Connections:
     def __init__(self, dsn: str, *, size: int, timeout: timedelta, pooler: bool) -> None:
         self._dsn = dsn
         self._timeout = timeout.total_seconds()
+        self._patience = self._timeout + (0 if pooler else _GRACE)
         self._pooler = pooler
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -74,17 +76,28 @@ class Connections:
         self._leaving: set[asyncio.Task[None]] = set()
         self.size = size
         self.opened = 0  # so far: who has a new one may have reached another server
-        self._is_open = False
+        self.is_open = False
+        self._process = 0  # that opened them
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
         """From now on calls are taken, in this event loop."""
-        self._is_open = True
+        self.is_open = True
+        self._process = os.getpid()
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._taken = 0
             self._slots = asyncio.Semaphore(self.size)
             self._waits = asyncio.Semaphore(max(self.size // 2, 1))
+
+    @property
+    def are_anothers(self) -> bool:
+        """A fork takes the sockets along, but they stay the parent's: what a child ends has ended for both."""
+        return self.is_open and self._process != os.getpid()
+
+    def refuse_forks(self) -> None:
+        if self.are_anothers:
+            raise NotOpen("the PostgreSQL backend was opened before this process was forked; make another one here")
 
     @property
     def is_pooled(self) -> bool:
@@ -98,10 +111,9 @@ class Connections:
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
         """The rows of one statement, committed."""
-        patience = self._timeout + (0 if self._pooler else _GRACE)
         for attempt in range(1, _TRIES + 1):
             try:
-                return await self._once(sql, lambda connection: connection.fetch(sql, *args, timeout=patience))
+                return await self._once(sql, lambda connection: connection.fetch(sql, *args, timeout=self._patience))
             except _CONFLICTS as error:
                 if attempt == _TRIES:
                     raise StoreUnavailable(f"gave way to others {attempt} times: {type(error).__name__}") from error
@@ -140,7 +152,7 @@ class Connections:
         async def inside(connection: Connection) -> list[Row]:
             for sql, args in calls:
                 if not enough.is_set():
-                    await connection.fetch(sql, *args, timeout=self._timeout + _GRACE)
+                    await connection.fetch(sql, *args, timeout=self._patience)
                     self._known[connection].add(sql)
             return []
 
@@ -208,13 +220,14 @@ class Connections:
 
     async def _take(self, sql: str, is_rehearsal: bool) -> Connection:
         """One of the `size` connections, for one call."""
+        self.refuse_forks()
         await self._have(self._slots)
         self._taken += 1
         try:
-            if not self._is_open:
+            if not self.is_open:
                 raise StoreUnavailable("the connections are closed")
             connection = self._rested(sql, is_rehearsal) or await self.connect()
-            if not self._is_open:  # `close` came first: it did not know of this one, so nobody would part from it
+            if not self.is_open:  # `close` came first: it did not know of this one, so nobody would part from it
                 connection.terminate()
                 raise StoreUnavailable("the connections were closed meanwhile")
         except BaseException:
@@ -238,7 +251,7 @@ class Connections:
         if connection.is_closed():  # perhaps by `close`, which waits for no farewell that begins after it
             self._release()
             return
-        if is_well and self._is_open:
+        if is_well and self.is_open:
             self._idle.append(connection)
             self._release()
             return
@@ -274,8 +287,10 @@ class Connections:
             connection = await asyncpg.connect(
                 self._dsn,
                 timeout=self._timeout,
+                command_timeout=self._patience,  # of what the driver says by itself: BEGIN, COMMIT, ROLLBACK
                 server_settings=settings,
                 statement_cache_size=0 if self._pooler else 100,
+                max_cached_statement_lifetime=0,  # for ever: to forget one it would wait for the server without end
             )
             self.opened += 1
             if self._pooler:
@@ -304,7 +319,7 @@ class Connections:
 
     async def close(self) -> None:
         """Say good-bye; a server that does not answer is left alone, and a call still under way is cut off."""
-        self._is_open = False
+        self.is_open = False
         for connection in self._busy:
             connection.terminate()
         idle, self._idle = self._idle, []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rota.backend import JobKey, JobQuery, PauseChange, Registered, Registration, Removal, Standing, StoredJob
+from rota.backend.partly import partly
 from rota.definition import OnEvent
 from rota_backends.postgres import rows
 from rota_backends.postgres.connections import Row
@@ -27,7 +28,11 @@ class Jobs(Store):
         return [rows.stored_job(row, definitions[row["definition"]]) for row in found]
 
     async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        return [await self._register(each) for each in batch]
+        answers: list[Registered] = []
+        with partly(answer is Registered.STORED for answer in answers):
+            for each in batch:
+                answers.append(await self._register(each))
+        return answers
 
     async def _register(self, new: Registration) -> Registered:
         definition, key = new.definition, new.idempotency_key

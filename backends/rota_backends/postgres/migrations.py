@@ -19,6 +19,8 @@ _LEDGER = (
 )
 _OLDEST_SERVER = 140000
 _PATIENCE = "SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO '60s'"  # somebody else's migration may be long
+_WAIT = 75.0  # seconds for the answer that the lock was not to be had
+_LONGEST = 3600.0  # seconds for one file
 
 
 class SchemaMismatch(RotaError):
@@ -79,7 +81,7 @@ async def bring_up_to_date(connections: Connections, schema: str) -> list[Migrat
     async def inside(connection: Connection) -> None:
         _refuse_old_server(connection)
         await connection.execute(_PATIENCE)
-        await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, schema)
+        await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, schema, timeout=_WAIT)
         if not await connection.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", schema):
             await connection.execute(f"CREATE SCHEMA {quoted(schema)}")
         await connection.execute(f"SET LOCAL search_path TO {quoted(schema)}")
@@ -87,7 +89,7 @@ async def bring_up_to_date(connections: Connections, schema: str) -> list[Migrat
         version = await connection.fetchval("SELECT coalesce(max(version), 0) FROM migration")
         _refuse_newer(version, schema)
         for each in migrations()[version:]:
-            await connection.execute(each.sql)
+            await connection.execute(each.sql, timeout=_LONGEST)
             await connection.execute("INSERT INTO migration (version, name) VALUES ($1, $2)", each.version, each.name)
             done.append(each)
 

@@ -22,7 +22,8 @@ from rota.backend import (
     event_occurrence,
     event_run_id,
 )
-from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.backend.partly import partly
+from rota.errors import StoreUnavailable
 from rota.event import Event
 from rota_backends.postgres import rows
 from rota_backends.postgres.definitions import event_text
@@ -72,11 +73,9 @@ class Occurrences(Store):
     async def _one_by_one(self, batch: Sequence[Enqueue]) -> Answers:
         """Each key is waited for alone: two statements with several keys could wait for each other."""
         answers: Answers = []
-        for each in batch:
-            try:
+        with partly(answers):
+            for each in batch:
                 answers.append(await self._enqueue_one(each))
-            except StoreUnavailable as error:
-                raise _of_all(error, is_partly_stored=bool(answers)) from error
         return answers
 
     async def _in_halves(self, batch: Sequence[Enqueue]) -> Answers:
@@ -85,9 +84,10 @@ class Occurrences(Store):
         told = await asyncio.gather(
             *(self._store_triggers([batch[n] for n in half]) for half in halves if half), return_exceptions=True
         )
-        errors = [each for each in told if isinstance(each, BaseException)]
-        for error in errors:
-            raise _of_all(error, is_partly_stored=not all(isinstance(each, StoreUnavailable) for each in told))
+        with partly(not isinstance(each, StoreUnavailable) for each in told):
+            for error in told:
+                if isinstance(error, BaseException):
+                    raise error
         numbers = [n for half in halves for n in half]
         answers = dict(zip(numbers, (each for part in told if isinstance(part, list) for each in part), strict=True))
         return [answers[n] for n in range(len(batch))]
@@ -132,12 +132,11 @@ class Occurrences(Store):
         heard = await self._heard({_kind(event) for event in events})
         if not heard:
             return [[]] * len(events)
-        answers: list[list[UUID | Refusal]] = []
-        for event in events:
-            answer = await self._notify(event, limits, since) if _kind(event) in heard else []
-            if answer is None:
-                return []
-            answers.append(answer)
+        answers: list[Answers] = [[] for _ in events]
+        with partly(answers):
+            for event, told in zip(events, answers, strict=True):
+                if _kind(event) in heard and not await self._notify(event, limits, since, told):
+                    return []
         return answers
 
     async def _heard(self, kinds: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -145,17 +144,16 @@ class Occurrences(Store):
         found = await self._fetch(self._sql.heard, [module for module, _ in kinds], [kind for _, kind in kinds])
         return {(row[0], row[1]) for row in found}
 
-    async def _notify(self, event: Event, limits: EventLimits, since: Bookmark | None) -> Answers | None:
-        """None: the bookmark has moved, and nothing more was made."""
+    async def _notify(self, event: Event, limits: EventLimits, since: Bookmark | None, told: Answers) -> bool:
+        """False: the bookmark has moved, and nothing more was made."""
         kind = (event.scope_id, *_kind(event), event.subject)
         keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
-        answers: Answers = []
         for page in (keys[start : start + _PAGE] for start in range(0, len(keys), _PAGE)):
             some = await self._notify_some(event, limits, page, since)
             if some is None:
-                return None
-            answers += some
-        return answers
+                return False
+            told += some
+        return True
 
     async def _notify_some(
         self, event: Event, limits: EventLimits, keys: Sequence[JobKey], since: Bookmark | None
@@ -177,10 +175,3 @@ class Occurrences(Store):
 
 def _kind(event: Event) -> tuple[str, str]:
     return event.source_module, event.event_type
-
-
-def _of_all(error: BaseException, *, is_partly_stored: bool) -> BaseException:
-    """What befell a part of a batch, told of the whole: only where nothing is stored has nothing happened (OPS-2)."""
-    if isinstance(error, StoreUnavailable) and is_partly_stored:
-        return OutcomeUnknown(f"a part may be stored, another was not: {error}")
-    return error

@@ -26,7 +26,7 @@ class Rehearsal:
     def begin(self, most: int | None = None) -> None:
         """Of so many connections, or all. Behind a pooler statements are planned each time anyway."""
         most = min(most or self._connections.size, self._connections.size)
-        if most <= self._most or self._connections.is_pooled:
+        if most <= self._most or self._connections.is_pooled or not self._connections.is_open:
             return
         self._most = most
         if self._task is None or self._task.done():

@@ -60,7 +60,7 @@ class Store(Backend):
         self._listener: Listener | None = None
         self._rehearsal = Rehearsal(self._connections, self._sql)
         self._opened = 0
-        self._opening = asyncio.Lock()
+        self._opening: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = (None, asyncio.Lock())
 
     def __repr__(self) -> str:
         return f"PostgresBackend(schema={self._schema!r})"
@@ -68,12 +68,14 @@ class Store(Backend):
     # --- life and time ---
 
     def _alone(self) -> asyncio.Lock:
-        """Who holds it opens or closes, nobody else."""
-        if not self._opened and not self._opening.locked():
-            self._opening = asyncio.Lock()  # of this event loop: the last one may have been another
-        return self._opening
+        """Who holds it opens or closes, nobody else. One for each event loop: a free one may be somebody's next."""
+        loop = asyncio.get_running_loop()
+        if self._opening[0] is not loop:
+            self._opening = (loop, asyncio.Lock())
+        return self._opening[1]
 
     async def open(self) -> None:
+        self._connections.refuse_forks()
         async with self._alone():
             if not self._opened:
                 self._connections.open()
@@ -85,6 +87,8 @@ class Store(Backend):
             self._opened += 1
 
     async def close(self) -> None:
+        if self._connections.are_anothers:
+            return
         async with self._alone():
             self._opened -= 1
             if self._opened:
@@ -148,16 +152,16 @@ class Store(Backend):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Connections]:
-        """For a moment; of a backend that is open everything stays as it is."""
+        """For a moment; of a backend that is open everything stays as it is, and whoever closes it need not wait."""
         async with self._alone():
-            if self._opened:
-                yield self._connections
-                return
-            self._connections.open()
-            try:
-                yield self._connections
-            finally:
-                await self._connections.close()
+            if not self._opened:
+                self._connections.open()
+                try:
+                    yield self._connections
+                    return
+                finally:
+                    await self._connections.close()
+        yield self._connections
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the migrations that were applied."""

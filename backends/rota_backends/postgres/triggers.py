@@ -37,18 +37,19 @@ class Triggers:
             self._go_on()
 
     def _go_on(self) -> None:
+        self._waiting = [each for each in self._waiting if not each[1].done()]  # who gave up wants nothing any more
         self._is_busy = bool(self._waiting)
         if self._waiting:
             self._rest = asyncio.create_task(self._store_waiting(), name="rota triggers")
 
     async def _store_waiting(self) -> None:
-        while group := self._next_group():
-            try:
-                await self._store_together(group)
-            finally:  # whoever has no answer by now would wait for ever
-                _refuse(group, OutcomeUnknown("the backend was closed meanwhile"))
-        self._is_busy = False
-        self._rest = None
+        group = self._next_group()
+        try:
+            await self._store_together(group)
+        finally:  # also when it is cancelled: whoever has no answer by now would wait for ever
+            _refuse(group, OutcomeUnknown("the backend was closed meanwhile"))
+            self._rest = None
+            self._go_on()
 
     async def _store_together(self, group: Group) -> None:
         try:

@@ -10,7 +10,6 @@ from hashlib import md5
 from time import monotonic
 from typing import Any
 
-import asyncpg
 from tenacity import wait_random_exponential
 
 from rota.errors import RotaError
@@ -105,7 +104,7 @@ class Listener:
         while self._task is not None:
             try:
                 await self._listen()
-            except (RotaError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except Exception as error:  # the driver's own mistakes, too: nobody else would begin again
                 failures = 0 if self._connection is not None else failures + 1
                 if failures <= 1:
                     log.info("the connection for wake-ups broke (%s); polling until it is back", type(error).__name__)

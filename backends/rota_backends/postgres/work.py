@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from rota.backend import Claim, Claimed, ClaimRequest, JobKey, LeaseRef, NodeInfo, Renewal, Settlement
+from rota.backend.partly import partly
 from rota_backends.postgres import rows
 from rota_backends.postgres.connections import Row
 from rota_backends.postgres.store import Store
@@ -35,9 +36,10 @@ class Work(Store):
         for row in told[_SUCCEEDED]:
             self._own.settled(row["outbox"], row["at"], [batch[number - 1] for number in row["numbers"]])
         settled = [True] * len(batch)
-        for row in told[_REFUSED]:
-            await self._look_again(batch, [number - 1 for number in row["numbers"]], settled)
-        return settled, None if then is None else await self._claimed(told, then)
+        with partly([batch, *told[_CLAIMS]]):
+            for row in told[_REFUSED]:
+                await self._look_again(batch, [number - 1 for number in row["numbers"]], settled)
+            return settled, None if then is None else await self._claimed(told, then)
 
     async def _look_again(self, batch: Sequence[Settlement], refused: Sequence[int], settled: list[bool]) -> None:
         """A repeat of a settlement that was stored is as good as the first (OPS-2)."""

@@ -98,12 +98,11 @@ class SqliteBackend(Backend):
     # --- life and time ---
 
     async def open(self) -> None:
-        self._opened += 1
         if self._thread is None:
-            self._thread = StoreThread(
-                self._path, self.clock, self._synchronous, _BUSY_PATIENCE, may_create=self.may_migrate
-            )
-            self._thread.start()
+            thread = StoreThread(self._path, self.clock, self._synchronous, _BUSY_PATIENCE, may_create=self.may_migrate)
+            thread.start()
+            self._thread = thread
+        self._opened += 1
         try:
             await self._thread.connect()
         except BaseException:

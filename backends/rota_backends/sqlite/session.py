@@ -38,6 +38,7 @@ class Session:
         self._touched: dict[int, Lane] = {}  # by this transaction
         self._last_seq: int | None = None
         self._version = 0  # SQLite's counter of commits by other connections
+        self._schema = 0  # and of changes of the tables: a restored copy counts as one
         self.definitions_seen = 0  # how far old definitions have been looked through
         self._forget()
 
@@ -66,6 +67,14 @@ class Session:
             self._lanes.clear()
             self.untold.clear()
             self._version = version
+            self._forget_if_restored()
+
+    def _forget_if_restored(self) -> None:
+        """Numbers are never given twice, except by a store that was set back: then they are of something else."""
+        (schema,) = self.db.execute("PRAGMA schema_version").fetchone()
+        if schema != self._schema:
+            self._forget()
+            self._schema = schema
 
     def end_snapshot(self) -> None:
         """Nothing was written, nothing has to be forgotten."""

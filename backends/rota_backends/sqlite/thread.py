@@ -82,8 +82,10 @@ class StoreThread:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         entry = (asyncio.get_running_loop(), wake)
         self._wakes.append(entry)
-        # The thread may be asleep until somebody calls: now it has to look round.
-        self._calls.put(Call(lambda session: None, False, None))
+        # The thread may be asleep until somebody calls: now it has to look round. Nobody waits for the answer.
+        call = Call(lambda session: None, False, None)
+        call.future.cancel()
+        self._calls.put(call)
         return lambda: self._wakes.remove(entry) if entry in self._wakes else None
 
     def read(self, work: Callable[[Session], T]) -> asyncio.Future[T]:
@@ -159,25 +161,27 @@ class StoreThread:
             return  # whoever calls next is told
 
     def _serve(self, calls: list[Call]) -> None:
+        writes = [call for call in calls if call.writes]
+        reads = [call for call in calls if not call.writes]
+        if writes and all(call.peek is not None for call in writes):
+            writes = self._with_session(self._peek, writes) or []
+        self._with_session(self._read, reads)
+        if writes and all(call.can_wait for call in writes):
+            self._find_company(writes)
+        self._with_session(self._write, writes)
+
+    def _with_session(self, serve: Callable[[Session, list[Call]], T], calls: list[Call]) -> T | None:
+        """Whoever was served before may have broken the connection: that is no reason to fail the others."""
         if not calls:
-            return
+            return None
         try:
             session = self._connected()
         except Exception as error:
             self._fail(calls, error)
-            return
-        writes = [call for call in calls if call.writes]
-        reads = [call for call in calls if not call.writes]
-        if writes and all(call.peek is not None for call in writes):
-            writes = self._peek(session, writes)
-        if reads:
-            self._read(session, reads)
-        if writes and all(call.can_wait for call in writes):
-            self._find_company(session, writes)
-        if writes:
-            self._write(session, writes)
+            return None
+        return serve(session, calls)
 
-    def _find_company(self, session: Session, writes: list[Call]) -> None:
+    def _find_company(self, writes: list[Call]) -> None:
         """A commit costs an fsync: worth a moment's wait for somebody to share it with."""
         until = time.monotonic() + min(_MOMENT + self._commit_took, _LONG_MOMENT)
         while self._is_real and all(call.can_wait for call in writes):
@@ -191,7 +195,7 @@ class StoreThread:
             if call.writes:
                 writes.append(call)
             else:
-                self._read(session, [call])
+                self._with_session(self._read, [call])
 
     def _connected(self) -> Session:
         if self._session is not None and connecting.file_at(self._path) != self._file:
@@ -199,8 +203,9 @@ class StoreThread:
             log.warning("the SQLite file was moved, removed or replaced: it is opened anew")
             self._drop_connection()
         if self._session is None:
+            found = connecting.file_at(self._path)  # before: one that came later is noticed
             self._session = Session(self._connect(), self._clock)
-            self._file = connecting.file_at(self._path)
+            self._file = found or connecting.file_at(self._path)
         return self._session
 
     def _connect(self) -> sqlite3.Connection:
@@ -249,7 +254,7 @@ class StoreThread:
         else:
             for call in calls:
                 call.error = None
-                self._read(session, [call])
+                self._with_session(self._read, [call])
 
     def _in_snapshot(self, session: Session, calls: list[Call], work: Callable[[], None]) -> bool:
         def once() -> None:
@@ -282,7 +287,7 @@ class StoreThread:
             session.flush()
         except Exception as error:
             self._rollback(session)
-            self._write_each(session, calls, error)
+            self._write_each(calls, error)
             return
         began = time.monotonic()
         try:
@@ -301,12 +306,12 @@ class StoreThread:
         except sqlite3.Error:
             self._drop_connection()  # which rolls back as well
 
-    def _write_each(self, session: Session, calls: list[Call], error: Exception) -> None:
+    def _write_each(self, calls: list[Call], error: Exception) -> None:
         if len(calls) == 1:
             self._fail(calls, self._told(error, False))
             return
         for call in calls:
-            self._write(session, [call])
+            self._with_session(self._write, [call])
 
     def _begin(self, session: Session, calls: list[Call]) -> None:
         """Take the write lock, however often somebody else has it; whoever only reads is served meanwhile."""

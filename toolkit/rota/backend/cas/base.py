@@ -56,7 +56,7 @@ class Base(Backend):
         self.store = store
         self._given_clock = clock
         self._opened = 0
-        self._opening = asyncio.Lock()
+        self._opening: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = (None, asyncio.Lock())
         self._wakes: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._tells_facts = False
@@ -66,10 +66,15 @@ class Base(Backend):
 
     # --- life and time ---
 
+    def _alone(self) -> asyncio.Lock:
+        """Who holds it opens or closes, nobody else. One for each event loop: a free one may be somebody's next."""
+        loop = asyncio.get_running_loop()
+        if self._opening[0] is not loop:
+            self._opening = (loop, asyncio.Lock())
+        return self._opening[1]
+
     async def open(self) -> None:
-        if not self._opened and not self._opening.locked():
-            self._opening = asyncio.Lock()  # of this event loop: the last one may have been another
-        async with self._opening:
+        async with self._alone():
             if self._opened == 0:
                 await self._connect()
             self._opened += 1
@@ -94,7 +99,7 @@ class Base(Backend):
             raise StoreUnavailable(f"the store holds schema {found.value.decode()}, this version of rota knows 1")
 
     async def close(self) -> None:
-        async with self._opening:
+        async with self._alone():
             self._opened -= 1
             if self._opened == 0:
                 await self._disconnect()
@@ -211,7 +216,7 @@ class Base(Backend):
                 for number in line:
                     answers[number] = await change(batch[number])
 
-        await _all_or_first_error(work() for _ in range(min(_AT_ONCE, len(lines))))
+        await at_once(*(work() for _ in range(min(_AT_ONCE, len(lines)))))
         return [answers[number] for number in range(len(batch))]
 
     # --- reading ---
@@ -248,11 +253,11 @@ class Base(Backend):
         return run if run is not None and run.scope_id == scope_id else None
 
 
-async def _all_or_first_error(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """When one fails the others are stopped, and nothing goes on behind the caller's back."""
+async def at_once(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """What each of them gives. When one fails the others are stopped: nothing goes on behind the caller's back."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

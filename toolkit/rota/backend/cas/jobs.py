@@ -8,6 +8,7 @@ from rota.backend.cas import keys
 from rota.backend.cas.base import Base
 from rota.backend.cas.records import Lane, load, text_of
 from rota.backend.cas.step import Step
+from rota.backend.partly import partly
 from rota.backend.types import (
     JobKey,
     JobQuery,
@@ -63,7 +64,8 @@ class Jobs(Base):
             return True
 
         removed = await self._change(removal.key, change)
-        await self._sweep(removal.key)
+        with partly([removed]):
+            await self._sweep(removal.key)
         return removed
 
     async def _sweep(self, key: JobKey) -> None:

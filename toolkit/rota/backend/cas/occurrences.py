@@ -10,6 +10,7 @@ from rota.backend.cas.base import Base
 from rota.backend.cas.records import Run, load
 from rota.backend.cas.step import Moved, Passed, Step
 from rota.backend.fact import Fact
+from rota.backend.partly import partly
 from rota.backend.types import (
     NO_RUN,
     Bookmark,
@@ -101,22 +102,31 @@ class Occurrences(Base):
         self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
     ) -> list[list[UUID | Refusal]]:
         waiting: dict[str, list[JobKey]] = {}  # most events of a batch are of one kind, and concern nobody
+        told: list[list[UUID | Refusal]] = [[] for _ in events]
         try:
-            return [await self._notify(each, limits, since, waiting) for each in events]
+            with partly(told):
+                for event, answers in zip(events, told, strict=True):
+                    await self._notify(event, limits, since, waiting, answers)
         except Passed:
             return []
+        return told
 
     async def _notify(
-        self, event: Event, limits: EventLimits, since: Bookmark | None, waiting: dict[str, list[JobKey]]
-    ) -> list[UUID | Refusal]:
-        told: list[UUID | Refusal] = []
+        self,
+        event: Event,
+        limits: EventLimits,
+        since: Bookmark | None,
+        waiting: dict[str, list[JobKey]],
+        told: list[UUID | Refusal],
+    ) -> None:
         for scope_id in dict.fromkeys((event.scope_id, PLATFORM_SCOPE)):
             where = keys.subscriptions(event.source_module, event.event_type, scope_id)
             if where not in waiting:
                 waiting[where] = [load(each.value, JobKey) async for each in self._all(where)]
-            answers = [await self._notify_one(key, event, limits, since) for key in waiting[where]]
-            told += [answer for answer in answers if answer is not None]
-        return told
+            for key in waiting[where]:
+                answer = await self._notify_one(key, event, limits, since)
+                if answer is not None:
+                    told.append(answer)
 
     async def _notify_one(
         self, key: JobKey, event: Event, limits: EventLimits, since: Bookmark | None

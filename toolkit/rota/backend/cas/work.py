@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -10,11 +9,12 @@ from uuid import UUID
 
 from rota.backend import liveness
 from rota.backend.cas import keys
-from rota.backend.cas.base import PAGE, Base
+from rota.backend.cas.base import PAGE, Base, at_once
 from rota.backend.cas.leases import as_claim, end_attempt, hand_over, take_back
 from rota.backend.cas.records import Held, Holding, Place, Run, load
 from rota.backend.cas.step import Step
 from rota.backend.cas.store import Put, Versioned
+from rota.backend.partly import partly
 from rota.backend.types import (
     Claim,
     Claimed,
@@ -41,13 +41,14 @@ class Work(Base):
     async def claim(self, request: ClaimRequest) -> Claimed:
         now = await self.now()
         # Three questions that do not depend on each other: a node asks them at every look, so it asks them at once.
-        (timed, next_at), claims, ready = await asyncio.gather(
+        (timed, next_at), claims, ready = await at_once(
             self._timed(now), self._claimed_before(request), self._ready(request.limit)
         )
-        if not claims and request.limit > 0:
-            starting = sorted((place for place in timed if not place.is_lease), key=_turn)
-            claims = await self._take(request, starting, ready)
-        expired = await self._expired([place.key for place in timed if place.is_lease][:_EXPIRED_PAGE], now)
+        with partly(claims):
+            if not claims and request.limit > 0:
+                starting = sorted((place for place in timed if not place.is_lease), key=_turn)
+                await self._take(request, starting, ready, claims)
+            expired = await self._expired([place.key for place in timed if place.is_lease][:_EXPIRED_PAGE], now)
         ends = [claim.lease_until for claim in claims] + ([] if next_at is None else [next_at])
         return Claimed(now, claims, expired, min(ends, default=None))
 
@@ -71,9 +72,10 @@ class Work(Base):
         held = [load(each.value, Holding) async for each in self._all(_held_by(request.node_id))]
         return await self._as_claims([each.key for each in held if each.number == request.number], request.handlers)
 
-    async def _take(self, request: ClaimRequest, starting: list[Place], ready: list[Versioned]) -> list[Claim]:
+    async def _take(
+        self, request: ClaimRequest, starting: list[Place], ready: list[Versioned], claims: list[Claim]
+    ) -> None:
         """As many as there is room for, at once; where nothing was to be had, the next ones in turn."""
-        claims: list[Claim] = []
         wave: list[Place] = []
         taken: Counter[str] = Counter()
         serves, seen = self._serves(request), set[JobKey]()
@@ -102,7 +104,6 @@ class Work(Base):
                 if len(claims) == request.limit:
                     break
         await take_wave()
-        return claims
 
     async def _take_all(self, wave: list[Place], request: ClaimRequest, serves: Serves) -> list[Claim]:
         taken = await self._for_each(wave, lambda place: self._take_one(place, request, serves))
@@ -189,9 +190,11 @@ class Work(Base):
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
         await self._for_each(leases, self._hand_back)
         if leaving is not None:
-            await self.store.commit([Put(_node(leaving), None, None)])
-            for turn in (keys.RELAY, keys.RELAY_NOTICES):
-                await self._swap(turn, Held, lambda held: (None, _given_up(held, leaving)))
+            with partly(leases):
+                await self.store.commit([Put(_node(leaving), None, None)])
+            with partly([leaving]):
+                for turn in (keys.RELAY, keys.RELAY_NOTICES):
+                    await self._swap(turn, Held, lambda held: (None, _given_up(held, leaving)))
 
     async def _hand_back(self, ref: LeaseRef) -> None:
         async def change(step: Step) -> None:
@@ -207,7 +210,8 @@ class Work(Base):
         self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
     ) -> tuple[list[bool], Claimed | None]:
         settled = await self._for_each(batch, self._settle)
-        return settled, None if then is None else await self.claim(then)
+        with partly(settled):
+            return settled, None if then is None else await self.claim(then)
 
     async def _settle(self, new: Settlement) -> bool:
         async def change(step: Step) -> bool:
