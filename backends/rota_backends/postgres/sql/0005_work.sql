@@ -581,22 +581,28 @@ BEGIN
         started_at = excluded.started_at, seen_at = excluded.seen_at, steady_since = _steady_since(n, v_at);
     RETURN QUERY
     WITH i AS MATERIALIZED (
-        SELECT i.*, r.lane FROM unnest(p_runs, p_tokens, p_leases) WITH ORDINALITY i(run_id, token, lease, n)
+        SELECT i.n, i.lease, l.row, l.stop
+        FROM unnest(p_runs, p_tokens, p_leases) WITH ORDINALITY i(run_id, token, lease, n)
         LEFT JOIN LATERAL (SELECT lane FROM run WHERE run_id = i.run_id OFFSET 0) r ON true
+        LEFT JOIN LATERAL (
+            SELECT ctid AS row, stop FROM lane
+            WHERE id = r.lane AND leased AND token = i.token AND run_id = i.run_id AND node_id = p_node OFFSET 0
+        ) l ON true
     ), u AS (
         UPDATE lane SET ready_at = greatest(lease_until, v_at + i.lease),
             lease_until = greatest(lease_until, v_at + i.lease) FROM i
-        WHERE lane.id = i.lane AND leased AND lane.token = i.token AND lane.run_id = i.run_id AND node_id = p_node
-        RETURNING i.n, lane.stop
+        WHERE lane.ctid = i.row
     )
-    SELECT CASE WHEN u.n IS NULL THEN 1 ELSE 2 END, i.n::integer, v_at, u.stop, NULL, NULL, NULL::uuid, NULL::bigint
-    FROM i LEFT JOIN u ON u.n = i.n WHERE u.n IS NULL OR u.stop IS NOT NULL;
+    SELECT CASE WHEN i.row IS NULL THEN 1 ELSE 2 END, i.n::integer, v_at, i.stop, NULL, NULL, NULL::uuid, NULL::bigint
+    FROM i WHERE i.row IS NULL OR i.stop IS NOT NULL;
     RETURN QUERY
-    SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, l.run_id, l.token FROM lane l
-    CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = l.id OFFSET 0) j
-    WHERE l.place = 0 AND l.ready_at IS NOT NULL AND l.node_id = p_node
-        AND NOT EXISTS (SELECT FROM unnest(p_runs, p_tokens) i(run_id, token)
-                        WHERE i.run_id = l.run_id AND i.token = l.token);
+    SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, s.run_id, s.token FROM (
+        SELECT l.run_id, l.token FROM lane l WHERE l.place = 0 AND l.ready_at IS NOT NULL AND l.node_id = p_node
+        EXCEPT  -- by a hash: joined, each of them would be compared with all the others
+        SELECT * FROM unnest(p_runs, p_tokens)
+    ) s
+    CROSS JOIN LATERAL (SELECT lane FROM run WHERE run_id = s.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = r.lane OFFSET 0) j;
     RETURN QUERY SELECT 0, 0, v_at, NULL, NULL, NULL, NULL::uuid, NULL::bigint;
 END $$;
 
