@@ -405,10 +405,13 @@ END $$;
 -- The jobs that wait for an event now (EVENT-1).
 CREATE FUNCTION listening(p_scope text, p_module text, p_type text, p_subject text)
 RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
-    SELECT j.scope_id, j.job_id FROM job j
-    WHERE j.source_module = p_module AND j.event_type = p_type AND j.scope_id IN (p_scope, '_platform')
-        AND (j.subject IS NULL OR j.subject = p_subject)
-        AND NOT (p_module = '_platform.jobs' AND j.scope_id = p_scope AND j.job_id = p_subject)
+    SELECT j.scope_id, j.job_id FROM (  -- two look-ups: thousands may wait for one kind, each for a subject of its own
+        SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
+            AND scope_id IN (p_scope, '_platform') AND subject IS NULL
+        UNION ALL
+        SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
+            AND scope_id IN (p_scope, '_platform') AND subject = p_subject) j
+    WHERE NOT (p_module = '_platform.jobs' AND j.scope_id = p_scope AND j.job_id = p_subject)
     ORDER BY j.lane
 $$;
 

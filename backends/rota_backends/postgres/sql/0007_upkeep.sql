@@ -352,7 +352,7 @@ DECLARE
 BEGIN
     FOR f IN
         SELECT p.oid::regprocedure AS signature, p.proname IN (
-            'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'heard', 'notify_jobs', 'fire',
+            'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'heard', 'listening', 'notify_jobs', 'fire',
             'relay', 'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'rehearse'
             ) AS is_batch
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
