@@ -195,6 +195,13 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Who holds a key. It is found by its name: with its time as a condition the planner may go through all keys by that.
+CREATE FUNCTION _holder(p_kind text, p_lane bigint, p_name text, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN until > p_at THEN holder END FROM held_key
+            WHERE kind = p_kind AND lane = p_lane AND name = p_name);
+END $$;
+
 -- The lane of a job, locked; null where the key was never used.
 CREATE FUNCTION _locked(p_scope text, p_job text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

@@ -272,10 +272,10 @@ LANGUAGE sql AS $$
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
 $$;
 
-CREATE FUNCTION _replayed(p_scope text, p_letter uuid, p_at timestamptz) RETURNS uuid LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN until > p_at THEN holder END FROM held_key  -- found by its name, not by its time
-    WHERE kind = 'replay' AND lane = 0 AND name = p_scope || '/' || p_letter;
-$$;
+CREATE FUNCTION _replayed(p_scope text, p_letter uuid, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN _holder('replay', 0, p_scope || '/' || p_letter, p_at);
+END $$;
 
 -- The run stays in history as DEAD, under retention like any other.
 CREATE FUNCTION _unletter(p_run uuid, p_by uuid, p_replayed_by uuid) RETURNS void LANGUAGE plpgsql AS $$
@@ -377,8 +377,7 @@ BEGIN
     IF (SELECT unfinished FROM lane WHERE id = j.lane) + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit
     THEN
         IF p_key IS NOT NULL THEN  -- a taken key answers before a full lane does
-            SELECT holder INTO v_holder FROM held_key
-            WHERE kind = 'trigger' AND lane = j.lane AND name = p_key AND until > v_at;
+            v_holder := _holder('trigger', j.lane, p_key, v_at);
         END IF;
         RETURN ROW(v_holder, CASE WHEN v_holder IS NULL THEN 'lane full' END, false)::enqueued;
     END IF;
@@ -463,9 +462,8 @@ DECLARE
     v_holder uuid;
     v_run run;
 BEGIN
-    SELECT holder INTO v_holder FROM held_key
-    WHERE kind = 'event' AND lane = p_lane AND name = p_occurrence AND until > p_at;
-    IF FOUND THEN
+    v_holder := _holder('event', p_lane, p_occurrence, p_at);
+    IF v_holder IS NOT NULL THEN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
     IF _is_known(p_run) THEN  -- the event's memory ended before its run did
