@@ -102,7 +102,7 @@ CREATE TABLE lane (
     vacuum_truncate = off);
 CREATE INDEX lane_place ON lane (place, ready_at) WHERE ready_at IS NOT NULL;
 
--- Unfinished runs only: inserted and deleted, never updated.
+-- Unfinished runs only: inserted and deleted; updated only when a delay has ended.
 CREATE TABLE run (
     run_id uuid PRIMARY KEY,
     lane bigint NOT NULL,

@@ -53,12 +53,11 @@ BEGIN
         v_head := l.definition;
         v_start := l.retry_at;
     ELSE
-        SELECT h.definition INTO v_head FROM (
-            (SELECT r.seq, r.definition FROM run r
-             WHERE r.lane = p_lane AND r.start_at IS NULL AND r.seq >= l.seq ORDER BY r.seq LIMIT 1)
-            UNION ALL
-            (SELECT r.seq, r.definition FROM run r WHERE r.lane = p_lane AND r.start_at <= p_at ORDER BY r.seq LIMIT 1)
-        ) h ORDER BY h.seq LIMIT 1;
+        -- Those whose time has come get in line, once: to find the first of them each time, all would be read.
+        WITH d AS (UPDATE run SET start_at = NULL WHERE lane = p_lane AND start_at <= p_at RETURNING seq)
+        SELECT least(l.seq, min(seq)) INTO l.seq FROM d;
+        SELECT definition INTO v_head FROM run
+        WHERE lane = p_lane AND start_at IS NULL AND seq >= l.seq ORDER BY seq LIMIT 1;
         IF FOUND THEN
             v_start := CASE WHEN l.ready_at <= p_at THEN l.ready_at ELSE p_at END;
         ELSE
@@ -69,7 +68,7 @@ BEGIN
     END IF;
     v_band := _band(l.queue, l.priority, v_head);
     UPDATE lane SET
-        band = v_band, definition = v_head,
+        band = v_band, definition = v_head, seq = l.seq,
         place = CASE WHEN leased THEN 0 ELSE v_band END,
         ready_at = CASE WHEN leased THEN ready_at WHEN is_open THEN v_start END
     WHERE id = p_lane;
