@@ -81,6 +81,7 @@ CREATE TABLE lane (
     token bigint NOT NULL DEFAULT 0,
     seq bigint NOT NULL DEFAULT 0,
     last_seq bigint NOT NULL DEFAULT 0,
+    oldest bigint NOT NULL DEFAULT 0, -- no finished run in its history is before that
     claim_number bigint NOT NULL DEFAULT 0,
     settled_token bigint NOT NULL DEFAULT 0,
     started_at timestamptz,

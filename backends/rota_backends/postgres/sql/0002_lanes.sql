@@ -104,17 +104,19 @@ LANGUAGE plpgsql AS $$
 DECLARE
     l lane;
     v_ended integer;
+    v_first bigint;
 BEGIN
     SELECT * INTO l FROM lane WHERE id = p_lane;
-    WITH d AS (DELETE FROM run WHERE run_id = ANY (p_runs) RETURNING *)
-    INSERT INTO history (run_id, lane, seq, queued_at, first_started_at, ended_at, due, covers_from, covers_to,
+    WITH d AS (DELETE FROM run WHERE run_id = ANY (p_runs) RETURNING *),
+    h AS (INSERT INTO history (run_id, lane, seq, queued_at, first_started_at, ended_at, due, covers_from, covers_to,
         replay_of, ended_by, missed_count, attempt, state, cause, handler, event_id, error, reason, earlier)
     SELECT d.run_id, d.lane, d.seq, d.queued_at, a.first_started_at, p_at, d.due, d.covers_from, d.covers_to,
         d.replay_of, p_by, d.missed_count, coalesce(a.attempt, 0), 'cancelled', d.cause,
         (SELECT handler FROM definition WHERE id = d.definition), d.event_id, a.error, p_reason, a.earlier
-    FROM d LEFT JOIN lane a ON a.id = p_lane AND a.run_id = d.run_id;
-    GET DIAGNOSTICS v_ended = ROW_COUNT;
-    UPDATE lane SET unfinished = unfinished - v_ended, kept = kept + v_ended WHERE id = p_lane;
+    FROM d LEFT JOIN lane a ON a.id = p_lane AND a.run_id = d.run_id)
+    SELECT count(*), min(seq) INTO v_ended, v_first FROM d;
+    UPDATE lane SET unfinished = unfinished - v_ended, kept = kept + v_ended, oldest = least(oldest, v_first)
+    WHERE id = p_lane;
     IF l.run_id = ANY (p_runs) THEN
         UPDATE lane SET run_id = NULL, ready_at = NULL, error = NULL, earlier = NULL, stop = NULL, stop_by = NULL
         WHERE id = p_lane;

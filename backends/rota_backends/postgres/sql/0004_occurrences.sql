@@ -286,8 +286,8 @@ BEGIN
             event_id, outcome, node_id, error, reason, earlier)
         SELECT run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, p_replayed_by, p_by, token, records, missed_count, attempt, state, cause, handler,
-            event_id, outcome, node_id, error, reason, earlier FROM d RETURNING lane)
-    UPDATE lane SET kept = kept + 1 FROM h WHERE lane.id = h.lane;
+            event_id, outcome, node_id, error, reason, earlier FROM d RETURNING lane, seq)
+    UPDATE lane SET kept = kept + 1, oldest = least(oldest, h.seq) FROM h WHERE lane.id = h.lane;
 END $$;
 
 -- One trigger with a key. The key comes before the lane: while it waits for somebody's open transaction that holds the

@@ -52,14 +52,17 @@ $$;
 CREATE FUNCTION _forget(p_runs uuid[]) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_lanes bigint[];
+    v_counts integer[];
     v_gone integer;
 BEGIN
     v_lanes := ARRAY(SELECT id FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM history WHERE run_id = ANY (p_runs)))
                      FOR UPDATE SKIP LOCKED);
     WITH g AS (DELETE FROM history WHERE run_id = ANY (p_runs) AND lane = ANY (v_lanes) RETURNING lane),
-    n AS MATERIALIZED (SELECT lane, count(*)::integer AS gone FROM g GROUP BY lane),
-    u AS (UPDATE lane SET kept = kept - n.gone FROM n WHERE id = n.lane)
-    SELECT coalesce(sum(gone), 0) INTO v_gone FROM n;
+    n AS (SELECT lane, count(*)::integer AS gone FROM g GROUP BY lane)
+    SELECT array_agg(lane), array_agg(gone), coalesce(sum(gone), 0) INTO v_lanes, v_counts, v_gone FROM n;
+    UPDATE lane l SET kept = l.kept - n.gone, oldest = coalesce((
+        SELECT h.seq FROM history h WHERE h.lane = l.id AND h.seq >= l.oldest ORDER BY h.seq LIMIT 1), l.last_seq)
+    FROM unnest(v_lanes, v_counts) n(lane, gone) WHERE l.id = n.lane;
     RETURN v_gone;
 END $$;
 
@@ -78,9 +81,10 @@ BEGIN
     FROM (SELECT id, kept FROM lane WHERE id > v_after ORDER BY id LIMIT v_page) x;
     v_gone := _forget(ARRAY(
         SELECT x.run_id FROM unnest(v_lanes) c(id)
-        CROSS JOIN LATERAL (SELECT kept FROM lane WHERE id = c.id OFFSET 0) l
+        CROSS JOIN LATERAL (SELECT kept, oldest FROM lane WHERE id = c.id OFFSET 0) l
         CROSS JOIN LATERAL (
-            SELECT run_id FROM history WHERE lane = c.id ORDER BY seq LIMIT greatest(l.kept - p_keep, 0)) x
+            SELECT run_id FROM history WHERE lane = c.id AND seq >= l.oldest ORDER BY seq
+            LIMIT greatest(l.kept - p_keep, 0)) x
         LIMIT p_limit));
     IF v_gone < p_limit THEN
         UPDATE store SET pruned_lane = CASE WHEN v_seen < v_page THEN 0 ELSE v_last END;
