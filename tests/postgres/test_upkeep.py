@@ -239,6 +239,17 @@ async def test_a_job_keeps_its_newest_thousand_decisions(backend: PostgresBacken
     assert [tuple(row) for row in kept] == [("job", 1000, 501), ("other", 10, 1)]
 
 
+async def test_decisions_go_in_batches_that_are_counted(backend: PostgresBackend) -> None:
+    await register(backend, "job", "other", "third")
+    await sql(
+        "INSERT INTO decision (lane, first_at, last_at, count, kind) SELECT lane, now(), now(), n, 'skipped' "
+        "FROM job, generate_series(1, 1005) n WHERE job_id <> 'other'"
+    )
+    assert [await backend.prune(Prune(100, timedelta(days=30), None, 4)) for _ in range(4)] == [4, 4, 2, 0]
+    kept = await sql("SELECT lane, count(*), min(count) FROM decision GROUP BY lane")
+    assert [tuple(row)[1:] for row in kept] == [(1000, 6), (1000, 6)]
+
+
 async def _until_somebody_waits() -> None:
     for _ in range(400):
         if await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'rota'"):

@@ -22,14 +22,21 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
-    v_left := v_left - _prune_crowded(p_keep, v_left);
     v_left := v_left - _forget(ARRAY(
         SELECT run_id FROM history WHERE ended_at < v_at - p_age ORDER BY ended_at LIMIT v_left));
     IF p_letters IS NOT NULL THEN
         v_left := v_left - _prune_letters(v_at - p_letters, v_left);
     END IF;
     v_left := v_left - _prune_keys(v_at, v_left);
-    PERFORM _prune_decisions(p_limit);
+    IF v_left > 0 THEN  -- from here on much is looked at to find little: not with every batch of what is found at once
+        v_left := v_left - _prune_crowded(p_keep, v_left);
+    END IF;
+    IF v_left > 0 THEN
+        v_left := v_left - _prune_decisions(v_left);
+    END IF;
+    IF v_left = 0 THEN
+        RETURN p_limit;  -- the next call goes on
+    END IF;
     PERFORM _prune_definitions(v_at, p_limit);
     PERFORM _prune_bands();
     PERFORM _prune_nodes(v_at);
@@ -119,17 +126,26 @@ BEGIN
 END $$;
 
 -- The newest 1000 of a job stay. Again a part of all jobs each time.
-CREATE FUNCTION _prune_decisions(p_limit integer) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION _prune_decisions(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_lane bigint := (SELECT pruned_decision FROM store);
+    v_some integer;
+    v_gone integer := 0;
 BEGIN
     FOR i IN 1 .. 1000 LOOP
         v_lane := (SELECT lane FROM decision WHERE lane > v_lane ORDER BY lane, id LIMIT 1);
         EXIT WHEN v_lane IS NULL;
         DELETE FROM decision WHERE id = ANY (ARRAY(
-            SELECT id FROM decision WHERE lane = v_lane ORDER BY lane DESC, id DESC OFFSET 1000 LIMIT p_limit));
+            SELECT id FROM decision WHERE lane = v_lane ORDER BY lane DESC, id DESC OFFSET 1000 LIMIT p_limit - v_gone));
+        GET DIAGNOSTICS v_some = ROW_COUNT;
+        v_gone := v_gone + v_some;
+        IF v_gone >= p_limit THEN
+            v_lane := v_lane - 1;  -- this one may have more
+            EXIT;
+        END IF;
     END LOOP;
     UPDATE store SET pruned_decision = coalesce(v_lane, 0);
+    RETURN v_gone;
 END $$;
 
 -- Definitions that no run and no fact refers to, all looked for in one snapshot: a run becomes a fact in one step. Those
