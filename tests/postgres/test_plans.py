@@ -7,12 +7,13 @@ about yet, as after a big import, and on analysed ones.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import psycopg
@@ -21,6 +22,7 @@ import pytest
 from rota import Event, IdempotencyKey, JobDefinition, Manual
 from rota.backend import (
     Claim,
+    ClaimRequest,
     Enqueue,
     EventLimits,
     JobKey,
@@ -43,32 +45,45 @@ from tests.servers import postgres_url
 _SCHEMA = "plans"
 _JOBS, _FAILING = 20_000, 3_000  # and how many of them wait for their next attempt
 _LONG, _DELAYED = 19_000, 19_001  # jobs with a long queue
+_LATE, _ENDED = 19_002, 3_000  # a job of a handler of its own, whose delayed runs may all start now; how many they are
+_BUSY = 19_003  # another one
+_LISTENING = range(10_001, 15_001)  # jobs that wait for one kind of event, each for another subject
+_LEASED = range(5_001, 13_001)
 _BATCH = 50
 _MOST = 20 * _BATCH  # rows of one table in one statement
 _untouched = count(4_000, 2 * _BATCH)  # jobs: old versions of rows, if nobody has cleared them away, are read too
+_listeners = count()
 _BODY = definition_text(JobDefinition("JOB", "ok", Manual()))
 _FINISHED = "run_id, lane, seq, queued_at, ended_at, missed_count, attempt, state, cause, handler"
 _FILL = f"""
-INSERT INTO band (priority, queue, handler) VALUES (0, 'default', 'ok');
+INSERT INTO band (priority, queue, handler) VALUES (0, 'default', 'ok'), (0, 'default', 'late'), (0, 'default', 'busy');
+INSERT INTO node (node_id, handlers, lease, seen_at) VALUES ('of all', '{{ok,late,busy}}', '1 day', now());
 INSERT INTO definition (lane, handler, queue, priority, body, payload)
-    SELECT n, 'ok', 'default', 0, replace($body${_BODY}$body$, 'JOB', 'job ' || n), ''
-    FROM generate_series(1, {_JOBS}) n;
+    SELECT n, CASE n WHEN {_LATE} THEN 'late' WHEN {_BUSY} THEN 'busy' ELSE 'ok' END, 'default', 0,
+        replace($body${_BODY}$body$, 'JOB', 'job ' || n), '' FROM generate_series(1, {_JOBS}) n;
 INSERT INTO job (scope_id, job_id, definition, revision, next_due, owner)
     SELECT 'default', 'job ' || n, n, 1, '2020-01-01', CASE WHEN n % 1000 = 0 THEN 'somebody' END
     FROM generate_series(1, {_JOBS}) n;
+UPDATE job SET source_module = 'module', event_type = 'type', subject = 'subject ' || lane
+    WHERE lane BETWEEN {_LISTENING[0]} AND {_LISTENING[-1]};
 INSERT INTO lane (id, band, place, definition, queue, priority, kept, last_seq)
-    SELECT n, b.id, b.id, n, 'default', 0, 2, 9 FROM generate_series(1, {_JOBS}) n, band b;
+    SELECT d.id, b.id, b.id, d.id, 'default', 0, 2, 9 FROM definition d JOIN band b ON b.handler = d.handler;
 INSERT INTO run (run_id, lane, seq, definition, queued_at, cause)
     SELECT md5('run' || n)::uuid, n, 9, n, now(), 'manual' FROM generate_series(1, {_FAILING}) n
     UNION ALL
     SELECT gen_random_uuid(), {_LONG}, 9 + n, {_LONG}, now(), 'manual' FROM generate_series(1, 20000) n;
 INSERT INTO run (run_id, lane, seq, definition, queued_at, start_at, cause)
     SELECT gen_random_uuid(), {_DELAYED}, 9 + n, {_DELAYED}, now(), now() + n * interval '1 hour', 'manual'
-    FROM generate_series(1, 5000) n;
+    FROM generate_series(1, 5000) n
+    UNION ALL
+    SELECT gen_random_uuid(), {_LATE}, 9 + n, {_LATE}, now(), now() - n * interval '1 second', 'manual'
+    FROM generate_series(1, {_ENDED}) n;
 UPDATE lane SET attempt = 1, unfinished = 1, run_id = md5('run' || id)::uuid, retry_at = now() + interval '1 day',
     ready_at = now() + interval '1 day' WHERE id <= {_FAILING};
 UPDATE lane SET unfinished = 20000, last_seq = 20009, ready_at = now() WHERE id = {_LONG};
-UPDATE lane SET unfinished = 5000, last_seq = 5009, ready_at = now() + interval '1 hour' WHERE id = {_DELAYED};
+UPDATE lane SET unfinished = 5000, last_seq = 5009, is_mixed = true,
+    ready_at = now() + interval '1 hour' WHERE id = {_DELAYED};
+UPDATE lane SET unfinished = {_ENDED}, last_seq = {_ENDED} + 9, is_mixed = true, ready_at = now() WHERE id = {_LATE};
 INSERT INTO history ({_FINISHED})
     SELECT md5('h' || n)::uuid, 1 + n % {_JOBS}, n % 7, now(), now() - n * interval '1 minute', 0, 1, 'succeeded',
         'manual', 'ok' FROM generate_series(1, 2 * {_JOBS}) n;
@@ -182,6 +197,10 @@ async def _work(reader: Reader) -> dict[str, Counter[str]]:
     seen["hand back"] = await read(backend.hand_back(leases))
     seen["due"] = await read(backend.due(_BATCH))
     seen["notify"] = await read(backend.notify([Event("module", "type")], EventLimits(LEASE, 10, 16)))
+    for subject in ("nobody's", f"subject {_LISTENING[next(_listeners)]}"):
+        seen[f"notify of {subject}"] = await read(
+            backend.notify([Event("module", "type", subject=subject)], EventLimits(LEASE, 10, 16))
+        )
     seen["relay"] = await read(backend.relay("node", limit=_BATCH))
     seen["relay, some told"] = await read(
         backend.relay("node", done=range(1, _BATCH), skip=[_job(1), _job(2)], limit=_BATCH)
@@ -261,3 +280,96 @@ async def test_a_census_counts_and_joins_nothing(reader: Reader) -> None:
     assert read["definition"] < _MOST
     assert read["lane"] < _MOST
     assert read["job"] <= _JOBS + _MOST
+
+
+class _Worker:
+    """Runs what there is for one handler, one run after the other."""
+
+    def __init__(self, backend: PostgresBackend, handler: str, keep: int | None = None) -> None:
+        self._backend = backend
+        self._handler = handler
+        self._keep = keep
+        self._held: list[Claim] = []
+        self.started: list[UUID] = []
+
+    async def turn(self) -> None:
+        """Settle, and claim the next."""
+        next_one = ClaimRequest("node", frozenset({self._handler}), 1, LEASE)
+        _, claimed = await self._backend.settle([success(each) for each in self._held], next_one, keep=self._keep)
+        assert claimed is not None
+        self._held = claimed.claims
+        self.started += [each.run_id for each in self._held]
+
+
+async def test_runs_whose_delay_has_ended_are_not_all_read_for_each_of_them(reader: Reader) -> None:
+    """Nor is any of them forgotten: the first triggered starts first (RUN-2)."""
+    expected = await reader.session.fetch("SELECT run_id FROM plans.run WHERE lane = $1 ORDER BY seq LIMIT 6", _LATE)
+    late = _Worker(reader.backend, "late")
+    await late.turn()
+    await late.turn()
+    read = [await reader.read(late.turn()) for _ in range(4)]
+    assert late.started == [row["run_id"] for row in expected]
+    assert [each["run"] for each in read if each["run"] > _MOST] == []
+
+
+_LEASES = f"""
+WITH r AS (
+    INSERT INTO run (run_id, lane, seq, definition, queued_at, cause)
+    SELECT gen_random_uuid(), id, last_seq + 1, id, now(), 'manual' FROM lane
+    WHERE id BETWEEN {_LEASED[0]} AND {_LEASED[-1]} RETURNING lane, run_id
+)
+UPDATE lane SET leased = true, place = 0, ready_at = now() + interval '1 day', lease_until = now() + interval '1 day',
+    token = 7, node_id = 'busy', run_id = r.run_id FROM r WHERE id = r.lane RETURNING r.run_id
+"""
+
+
+async def test_renewing_very_many_leases_compares_each_with_none_of_the_others(reader: Reader) -> None:
+    """In the square of their number it took the server 7 s, and their lanes were locked for as long."""
+    session, statements = reader.session, reader.backend._sql
+    transaction = session.transaction()
+    await transaction.start()
+    await session.execute(f"SET search_path TO {_SCHEMA}")
+    runs = [row["run_id"] for row in await session.fetch(_LEASES)]
+    listed, lost = runs[1:], new_run_id()
+    began = time.monotonic()
+    answer = await session.fetch(
+        statements.renew, None, "busy", ["ok"], 1, 1, "host", 1, LEASE, datetime.now(UTC), [*listed, lost],
+        [7] * len(runs), [LEASE] * len(runs),
+    )  # fmt: skip
+    took = time.monotonic() - began
+    await transaction.rollback()
+    await session.execute(f"VACUUM {_SCHEMA}.lane")  # of what never was
+    told = [(row["what"], row["number"], row["run_id"]) for row in answer]
+    assert told == [(1, len(runs), None), (3, 0, runs[0]), (0, 0, None)]
+    assert took < 2
+
+
+@pytest.mark.parametrize("at_once", [1, 300], ids=["settled and claimed", "carried on"])
+async def test_a_job_that_runs_all_day_reads_none_of_the_runs_it_has_forgotten(reader: Reader, at_once: int) -> None:
+    """They stay in the index until a vacuum, and that may have to wait for somebody who reads: a backup, perhaps."""
+    backup = await asyncpg.connect(postgres_url())
+    await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.store")
+    busy = _Worker(reader.backend, "busy", keep=2)
+    for _ in range(0, 300, at_once):
+        await reader.backend.enqueue(_triggers(*[_BUSY] * at_once))
+        for _ in range(at_once):
+            await busy.turn()
+    await reader.backend.enqueue(_triggers(_BUSY))
+    read = await reader.read(busy.turn())
+    kept = await reader.session.fetchval("SELECT count(*) FROM plans.history WHERE lane = $1", _BUSY)
+    await busy.turn()
+    await backup.close()
+    assert len(busy.started) == 301
+    assert kept == 2
+    assert 0 < read["history_lane"] <= 100
+
+
+async def test_retention_that_has_found_a_batch_does_not_look_for_more(reader: Reader) -> None:
+    """Else a million keys that have expired would take a thousand looks at all lanes and all decisions."""
+    await reader.session.execute(
+        "INSERT INTO plans.held_key SELECT 'trigger', 1, 'old ' || n, gen_random_uuid(), now() - interval '1 day' "
+        f"FROM generate_series(1, {_BATCH}) n"
+    )
+    read = await reader.read(reader.backend.prune(Prune(1, timedelta(days=1000), limit=_BATCH)))
+    assert read["held_key"]
+    assert read["lane"] == read["decision"] == read["decision_lane"] == 0

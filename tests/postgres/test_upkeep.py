@@ -14,7 +14,9 @@ import pytest
 from attrs import evolve
 
 from rota import AttemptOutcome, JobDefinition, Manual, RunState
-from rota.backend import JobKey, Prune, Registration
+from rota.backend import Enqueue, JobKey, Prune, Registration
+from rota.ids import new_run_id
+from rota.run import Cause
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection
 from tests.patience import PATIENCE
@@ -145,6 +147,53 @@ async def test_runs_beyond_their_number_go_in_small_batches_and_the_count_stays_
     assert [tuple(row) for row in kept] == [(2, 2)] * 4
 
 
+async def _run(backend: PostgresBackend, times: int, **ends: Any) -> None:
+    """Runs of the only job, one after the other, of which it may keep two."""
+    for _ in range(times):
+        await trigger(backend, "job")
+        (held,) = (await claim(backend)).claims
+        await backend.settle([evolve(success(held), **ends)], keep=2)
+
+
+async def _kept() -> list[int]:
+    return [row["seq"] for row in await sql("SELECT seq FROM history ORDER BY seq")]
+
+
+async def _pruned(backend: PostgresBackend) -> int:
+    return await backend.prune(Prune(2, timedelta(days=30)))
+
+
+@pytest.mark.parametrize("way", ["settled", "cancelled", "discarded", "pruned"])
+async def test_a_run_that_ends_long_after_its_turn_is_the_first_to_be_forgotten(
+    backend: PostgresBackend, way: str
+) -> None:
+    """Where a job's finished runs begin is remembered: it has to be known of those that come in before that."""
+    await register(backend, "job")
+    if way == "discarded":
+        await _run(backend, 1, state=RunState.DEAD, outcome=AttemptOutcome.FAILED, facts=())
+        (first,) = [row["run_id"] for row in await sql("SELECT run_id FROM letter")]
+    else:
+        first = new_run_id()
+        key = JobKey("default", "job")
+        await backend.enqueue([Enqueue(key, first, Cause.MANUAL, 9, delay=timedelta(hours=1))])
+    await _run(backend, 100)
+    assert await _kept() == [100, 101]
+    if way == "settled":
+        await sql("UPDATE run SET start_at = now()")
+        await sql("UPDATE lane SET ready_at = now()")
+        (late,) = (await claim(backend)).claims
+        assert late.run_id == first
+        await backend.settle([success(late)])
+    elif way == "discarded":
+        assert await backend.discard(first, "default", uuid4())
+    else:
+        assert await backend.cancel(first, "default", "why", uuid4())
+    assert await _kept() == [1, 100, 101]
+    assert await (_pruned(backend) if way == "pruned" else _run(backend, 1)) in (1, None)
+    assert await _kept() == ([100, 101] if way == "pruned" else [100, 101, 102])
+    assert (await sql("SELECT kept FROM lane"))[0][0] == len(await _kept())
+
+
 async def test_lanes_somebody_works_on_are_left_and_nobody_is_waited_for(
     backend: PostgresBackend, session: Connection
 ) -> None:
@@ -188,6 +237,17 @@ async def test_a_job_keeps_its_newest_thousand_decisions(backend: PostgresBacken
         "SELECT job_id, count(*), min(count) FROM decision JOIN job USING (lane) GROUP BY job_id ORDER BY 1"
     )
     assert [tuple(row) for row in kept] == [("job", 1000, 501), ("other", 10, 1)]
+
+
+async def test_decisions_go_in_batches_that_are_counted(backend: PostgresBackend) -> None:
+    await register(backend, "job", "other", "third")
+    await sql(
+        "INSERT INTO decision (lane, first_at, last_at, count, kind) SELECT lane, now(), now(), n, 'skipped' "
+        "FROM job, generate_series(1, 1005) n WHERE job_id <> 'other'"
+    )
+    assert [await backend.prune(Prune(100, timedelta(days=30), None, 4)) for _ in range(4)] == [4, 4, 2, 0]
+    kept = await sql("SELECT lane, count(*), min(count) FROM decision GROUP BY lane")
+    assert [tuple(row)[1:] for row in kept] == [(1000, 6), (1000, 6)]
 
 
 async def _until_somebody_waits() -> None:

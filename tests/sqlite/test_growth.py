@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from attrs import evolve
 
-from rota import JobDefinition, Manual, RetryPolicy, VirtualClock
-from rota.backend import ClaimRequest, JobKey, NodeInfo, Prune, RunQuery
+from rota import JobDefinition, Manual, RetryPolicy, RunState, VirtualClock
+from rota.backend import ClaimRequest, JobKey, JobQuery, NodeInfo, Prune, Registration, RunQuery
+from rota.ids import new_run_id
+from rota.run import AttemptOutcome
 from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
 from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
 
@@ -98,7 +101,60 @@ async def test_the_history_of_a_job_is_not_read_for_each_definition_it_ever_had(
         needed, forgotten = await _steps_of(backend, backend.prune(Prune(1000, HOUR)))
         assert forgotten == 0
         steps.append(needed)
-    assert steps[1] < 5 * steps[0]
+    assert steps[1] < 5 * steps[0] + 100  # which it takes to forget 190 more
+
+
+async def _run_all(backend: SqliteBackend, **ends: Any) -> None:
+    while made := (await backend.claim(request())).claims:
+        await backend.settle([evolve(succeeded(each), **ends) for each in made])
+
+
+async def test_a_definition_that_was_replaced_is_kept_without_reading_all_that_ran_under_it(
+    backend: SqliteBackend,
+) -> None:
+    """For as long as one of those runs is remembered."""
+    steps = []
+    for runs in (20, 1000):
+        old = job(runs)
+        await register(backend, old)
+        await enqueue(backend, *[old] * runs)
+        await _run_all(backend)
+        await register(backend, evolve(old, payload=b"new"))
+        needed, forgotten = await _steps_of(backend, backend.prune(Prune(10_000, HOUR)))
+        assert forgotten == 0
+        steps.append(needed)
+    assert await _count(backend, "rota_definition") == 4
+    assert steps[1] < 3 * steps[0] + 10
+
+
+async def test_the_letters_of_a_job_are_found_among_those_of_others(backend: SqliteBackend) -> None:
+    steps = []
+    query = RunQuery("default", "job-0000", dead_letters=True, limit=2)
+    for others in (1, 1000):
+        jobs = [*(job(number) for number in range(1, 1 + others)), job(0)]
+        await register(backend, *jobs)
+        await enqueue(backend, *jobs)
+        await _run_all(backend, state=RunState.DEAD, outcome=AttemptOutcome.FAILED)
+        needed, letters = await _steps_of(backend, backend.runs(query))
+        assert {each.job_id for each in letters} == {"job-0000"}
+        steps.append(needed)
+    assert steps[1] < 3 * steps[0] + 10
+    first, second = await backend.runs(query)
+    assert await backend.runs(evolve(query, after=first.run_id)) == [second]
+
+
+async def test_the_jobs_of_an_owner_are_found_among_those_of_others(backend: SqliteBackend) -> None:
+    await backend.register(
+        [
+            Registration(job(number), 0, new_run_id(), owner="her" if number % 700 == 0 else "him")
+            for number in range(1401)
+        ]
+    )
+    needed, found = await _steps_of(backend, backend.jobs(JobQuery("default", owner="her", limit=2)))
+    assert [each.definition.job_id for each in found] == ["job-0000", "job-0700"]
+    rest = await backend.jobs(JobQuery("default", owner="her", after="job-0700"))
+    assert [each.definition.job_id for each in rest] == ["job-1400"]
+    assert needed < 20
 
 
 async def test_a_claim_costs_the_same_over_lanes_it_cannot_have(backend: SqliteBackend) -> None:

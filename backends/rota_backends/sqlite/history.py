@@ -89,11 +89,16 @@ def _letters(session: Session, query: RunQuery) -> list[JobRun]:
         if row is None:
             return []
         after = row
+    of: tuple[str, ...]
+    if query.job_id is None:
+        letters, of, place = "JOIN rota_letter t ON t.seq = h.seq WHERE t.scope_id = ?", (query.scope_id,), "t"
+    else:  # by the job: those of others may be many
+        one = "SELECT id FROM rota_job WHERE scope_id = ? AND job_id = ?"
+        letters, of, place = f"WHERE h.lane = ({one}) AND h.letter = 1", (query.scope_id, query.job_id), "h"
     rows = session.db.execute(
-        f"""{_FINISHED} JOIN rota_letter t ON t.seq = h.seq JOIN rota_job j ON j.id = h.lane
-            WHERE t.scope_id = ? AND (t.ended_at, t.seq) > (?, ?) AND (? IS NULL OR j.job_id = ?)
-            ORDER BY t.ended_at, t.seq LIMIT ?""",
-        (query.scope_id, *after, query.job_id, query.job_id, query.limit),
+        f"""{_FINISHED} {letters} AND ({place}.ended_at, {place}.seq) > (?, ?)
+            ORDER BY {place}.ended_at, {place}.seq LIMIT ?""",
+        (*of, *after, query.limit),
     ).fetchall()
     return [_finished(session, row) for row in rows]
 

@@ -60,10 +60,11 @@ def standing(session: Session, key: JobKey) -> Standing:
 
 def jobs(session: Session, query: JobQuery) -> list[StoredJob]:
     """A page in code-point order: SQLite compares the bytes of UTF-8."""
-    where = "WHERE j.scope_id = ? AND j.job_id > ? AND j.definition IS NOT NULL AND (? IS NULL OR j.owner = ?)"
+    owned = "" if query.owner is None else " AND j.owner = :owner"
     rows = session.db.execute(
-        f"{_STORED} {where} ORDER BY j.job_id LIMIT ?",
-        (query.scope_id, query.after or "", query.owner, query.owner, query.limit),
+        f"""{_STORED} WHERE j.scope_id = :scope{owned} AND j.job_id > :after AND j.definition IS NOT NULL
+            ORDER BY j.job_id LIMIT :limit""",
+        {"scope": query.scope_id, "owner": query.owner, "after": query.after or "", "limit": query.limit},
     )
     return [_stored(session, row) for row in rows.fetchall()]
 

@@ -15,7 +15,8 @@ _DEFINITIONS = 500  # looked at in one go
 _USED = """SELECT definition FROM rota_run WHERE lane = ?1 AND state = 0
     UNION SELECT definition FROM rota_run WHERE lane = ?1 AND state = 1
     UNION SELECT r.definition FROM rota_lane l JOIN rota_run r ON r.seq = l.head WHERE l.id = ?1
-    UNION SELECT definition FROM rota_history WHERE lane = ?1"""
+    UNION SELECT definition FROM rota_history WHERE lane = ?1 AND letter = 1"""
+_FIRST = "SELECT definition FROM rota_history WHERE lane = ? AND letter = 0 ORDER BY seq LIMIT 1"
 
 
 def discard(session: Session, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
@@ -105,6 +106,9 @@ def _forget_definitions(session: Session) -> None:
         used = {row[0] for row in session.db.execute(f"{outbox.DEFINITIONS} UNION SELECT definition FROM rota_aside")}
         for lane_id in {lane_id for _, lane_id in old}:  # once for each job, however often it was replaced
             used.update(row[0] for row in session.db.execute(_USED, (lane_id,)))
+            # A later run is never under an earlier definition: what the first one shows need not be read of the others.
+            first = session.one(_FIRST, (lane_id,))
+            used.update(each for each, job in old if job == lane_id and first is not None and each >= first)
         session.db.executemany(
             "DELETE FROM rota_definition WHERE id = ?", [(each,) for each, _ in old if each not in used]
         )

@@ -33,6 +33,7 @@ CREATE TABLE rota_job (
 );
 CREATE INDEX rota_job_due ON rota_job (next_due) WHERE next_due IS NOT NULL;
 CREATE INDEX rota_job_handler ON rota_job (handler) WHERE definition IS NOT NULL;
+CREATE INDEX rota_job_owned ON rota_job (scope_id, owner, job_id) WHERE owner IS NOT NULL;
 
 -- What is at work: one narrow row per job, with all that changes while its runs run. The run in `head` is the one that
 -- may start, that waits for its retry (pinned), or that is leased (pinned, with lease_until).

@@ -47,7 +47,7 @@ CREATE TABLE job (
 CREATE INDEX job_defined ON job (scope_id, job_id) WHERE definition IS NOT NULL;
 CREATE INDEX job_owned ON job (scope_id, owner, job_id) WHERE owner IS NOT NULL;
 CREATE INDEX job_due ON job (next_due, lane) WHERE next_due IS NOT NULL; -- thousands fall due in one instant
-CREATE INDEX job_listening ON job (source_module, event_type) WHERE source_module IS NOT NULL;
+CREATE INDEX job_listening ON job (source_module, event_type, scope_id, subject) WHERE source_module IS NOT NULL;
 
 -- Lanes that are alike in priority, queue and handler of their head: a claim looks only into bands it serves.
 CREATE TABLE band (
@@ -81,6 +81,7 @@ CREATE TABLE lane (
     token bigint NOT NULL DEFAULT 0,
     seq bigint NOT NULL DEFAULT 0,
     last_seq bigint NOT NULL DEFAULT 0,
+    oldest bigint NOT NULL DEFAULT 0, -- no finished run in its history is before that
     claim_number bigint NOT NULL DEFAULT 0,
     settled_token bigint NOT NULL DEFAULT 0,
     started_at timestamptz,
@@ -102,7 +103,7 @@ CREATE TABLE lane (
     vacuum_truncate = off);
 CREATE INDEX lane_place ON lane (place, ready_at) WHERE ready_at IS NOT NULL;
 
--- Unfinished runs only: inserted and deleted, never updated.
+-- Unfinished runs only: inserted and deleted; updated only when a delay has ended.
 CREATE TABLE run (
     run_id uuid PRIMARY KEY,
     lane bigint NOT NULL,

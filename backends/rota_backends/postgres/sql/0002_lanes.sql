@@ -53,12 +53,11 @@ BEGIN
         v_head := l.definition;
         v_start := l.retry_at;
     ELSE
-        SELECT h.definition INTO v_head FROM (
-            (SELECT r.seq, r.definition FROM run r
-             WHERE r.lane = p_lane AND r.start_at IS NULL AND r.seq >= l.seq ORDER BY r.seq LIMIT 1)
-            UNION ALL
-            (SELECT r.seq, r.definition FROM run r WHERE r.lane = p_lane AND r.start_at <= p_at ORDER BY r.seq LIMIT 1)
-        ) h ORDER BY h.seq LIMIT 1;
+        -- Those whose time has come get in line, once: to find the first of them each time, all would be read.
+        WITH d AS (UPDATE run SET start_at = NULL WHERE lane = p_lane AND start_at <= p_at RETURNING seq)
+        SELECT least(l.seq, min(seq)) INTO l.seq FROM d;
+        SELECT definition INTO v_head FROM run
+        WHERE lane = p_lane AND start_at IS NULL AND seq >= l.seq ORDER BY seq LIMIT 1;
         IF FOUND THEN
             v_start := CASE WHEN l.ready_at <= p_at THEN l.ready_at ELSE p_at END;
         ELSE
@@ -69,7 +68,7 @@ BEGIN
     END IF;
     v_band := _band(l.queue, l.priority, v_head);
     UPDATE lane SET
-        band = v_band, definition = v_head,
+        band = v_band, definition = v_head, seq = l.seq,
         place = CASE WHEN leased THEN 0 ELSE v_band END,
         ready_at = CASE WHEN leased THEN ready_at WHEN is_open THEN v_start END
     WHERE id = p_lane;
@@ -105,17 +104,19 @@ LANGUAGE plpgsql AS $$
 DECLARE
     l lane;
     v_ended integer;
+    v_first bigint;
 BEGIN
     SELECT * INTO l FROM lane WHERE id = p_lane;
-    WITH d AS (DELETE FROM run WHERE run_id = ANY (p_runs) RETURNING *)
-    INSERT INTO history (run_id, lane, seq, queued_at, first_started_at, ended_at, due, covers_from, covers_to,
+    WITH d AS (DELETE FROM run WHERE run_id = ANY (p_runs) RETURNING *),
+    h AS (INSERT INTO history (run_id, lane, seq, queued_at, first_started_at, ended_at, due, covers_from, covers_to,
         replay_of, ended_by, missed_count, attempt, state, cause, handler, event_id, error, reason, earlier)
     SELECT d.run_id, d.lane, d.seq, d.queued_at, a.first_started_at, p_at, d.due, d.covers_from, d.covers_to,
         d.replay_of, p_by, d.missed_count, coalesce(a.attempt, 0), 'cancelled', d.cause,
         (SELECT handler FROM definition WHERE id = d.definition), d.event_id, a.error, p_reason, a.earlier
-    FROM d LEFT JOIN lane a ON a.id = p_lane AND a.run_id = d.run_id;
-    GET DIAGNOSTICS v_ended = ROW_COUNT;
-    UPDATE lane SET unfinished = unfinished - v_ended, kept = kept + v_ended WHERE id = p_lane;
+    FROM d LEFT JOIN lane a ON a.id = p_lane AND a.run_id = d.run_id)
+    SELECT count(*), min(seq) INTO v_ended, v_first FROM d;
+    UPDATE lane SET unfinished = unfinished - v_ended, kept = kept + v_ended, oldest = least(oldest, v_first)
+    WHERE id = p_lane;
     IF l.run_id = ANY (p_runs) THEN
         UPDATE lane SET run_id = NULL, ready_at = NULL, error = NULL, earlier = NULL, stop = NULL, stop_by = NULL
         WHERE id = p_lane;
@@ -193,6 +194,13 @@ BEGIN
         v_fired := false;
         UPDATE job SET fired_since = false WHERE lane = p_lane AND fired_since;
     END LOOP;
+END $$;
+
+-- Who holds a key. It is found by its name: with its time as a condition the planner may go through all keys by that.
+CREATE FUNCTION _holder(p_kind text, p_lane bigint, p_name text, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN until > p_at THEN holder END FROM held_key
+            WHERE kind = p_kind AND lane = p_lane AND name = p_name);
 END $$;
 
 -- The lane of a job, locked; null where the key was never used.

@@ -30,8 +30,7 @@ BEGIN
         RETURN 'stored';
     END IF;
     IF p_key IS NOT NULL THEN
-        SELECT holder INTO v_holder FROM held_key
-        WHERE kind = 'register' AND lane = v_lane AND name = p_key AND until > v_at;
+        v_holder := _holder('register', v_lane, p_key, v_at);
         IF v_holder <> p_request THEN
             RETURN 'duplicate';
         END IF;

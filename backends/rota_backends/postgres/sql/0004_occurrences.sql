@@ -272,10 +272,10 @@ LANGUAGE sql AS $$
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
 $$;
 
-CREATE FUNCTION _replayed(p_scope text, p_letter uuid, p_at timestamptz) RETURNS uuid LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN until > p_at THEN holder END FROM held_key  -- found by its name, not by its time
-    WHERE kind = 'replay' AND lane = 0 AND name = p_scope || '/' || p_letter;
-$$;
+CREATE FUNCTION _replayed(p_scope text, p_letter uuid, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN _holder('replay', 0, p_scope || '/' || p_letter, p_at);
+END $$;
 
 -- The run stays in history as DEAD, under retention like any other.
 CREATE FUNCTION _unletter(p_run uuid, p_by uuid, p_replayed_by uuid) RETURNS void LANGUAGE plpgsql AS $$
@@ -286,8 +286,8 @@ BEGIN
             event_id, outcome, node_id, error, reason, earlier)
         SELECT run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, p_replayed_by, p_by, token, records, missed_count, attempt, state, cause, handler,
-            event_id, outcome, node_id, error, reason, earlier FROM d RETURNING lane)
-    UPDATE lane SET kept = kept + 1 FROM h WHERE lane.id = h.lane;
+            event_id, outcome, node_id, error, reason, earlier FROM d RETURNING lane, seq)
+    UPDATE lane SET kept = kept + 1, oldest = least(oldest, h.seq) FROM h WHERE lane.id = h.lane;
 END $$;
 
 -- One trigger with a key. The key comes before the lane: while it waits for somebody's open transaction that holds the
@@ -377,8 +377,7 @@ BEGIN
     IF (SELECT unfinished FROM lane WHERE id = j.lane) + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit
     THEN
         IF p_key IS NOT NULL THEN  -- a taken key answers before a full lane does
-            SELECT holder INTO v_holder FROM held_key
-            WHERE kind = 'trigger' AND lane = j.lane AND name = p_key AND until > v_at;
+            v_holder := _holder('trigger', j.lane, p_key, v_at);
         END IF;
         RETURN ROW(v_holder, CASE WHEN v_holder IS NULL THEN 'lane full' END, false)::enqueued;
     END IF;
@@ -405,10 +404,13 @@ END $$;
 -- The jobs that wait for an event now (EVENT-1).
 CREATE FUNCTION listening(p_scope text, p_module text, p_type text, p_subject text)
 RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
-    SELECT j.scope_id, j.job_id FROM job j
-    WHERE j.source_module = p_module AND j.event_type = p_type AND j.scope_id IN (p_scope, '_platform')
-        AND (j.subject IS NULL OR j.subject = p_subject)
-        AND NOT (p_module = '_platform.jobs' AND j.scope_id = p_scope AND j.job_id = p_subject)
+    SELECT j.scope_id, j.job_id FROM (  -- two look-ups: thousands may wait for one kind, each for a subject of its own
+        SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
+            AND scope_id IN (p_scope, '_platform') AND subject IS NULL
+        UNION ALL
+        SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
+            AND scope_id IN (p_scope, '_platform') AND subject = p_subject) j
+    WHERE NOT (p_module = '_platform.jobs' AND j.scope_id = p_scope AND j.job_id = p_subject)
     ORDER BY j.lane
 $$;
 
@@ -460,9 +462,8 @@ DECLARE
     v_holder uuid;
     v_run run;
 BEGIN
-    SELECT holder INTO v_holder FROM held_key
-    WHERE kind = 'event' AND lane = p_lane AND name = p_occurrence AND until > p_at;
-    IF FOUND THEN
+    v_holder := _holder('event', p_lane, p_occurrence, p_at);
+    IF v_holder IS NOT NULL THEN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
     IF _is_known(p_run) THEN  -- the event's memory ended before its run did

@@ -173,6 +173,7 @@ DECLARE
     v_until timestamptz;
     v_soon timestamptz;
     v_crowded bigint[];
+    v_oldest bigint[];
     v_carried carried;
     v_settled exchanged;
     v_claimed exchanged;
@@ -210,11 +211,12 @@ BEGIN
             settled_token = token, settled_by = c_node, last_success_at = v_at, unfinished = unfinished - 1,
             was_full = coalesce(kept >= p_keep, false),
             kept = CASE WHEN p_keep IS NULL THEN kept + 1 ELSE least(kept + 1, greatest(p_keep, kept)) END,
-            token = token + 1, lease_until = v_until, run_id = d.c_run, seq = d.c_seq, claim_number = c_number,
+            oldest = least(oldest, d.seq), token = token + 1, lease_until = v_until, run_id = d.c_run, seq = d.c_seq,
+            claim_number = c_number,
             ready_at = CASE WHEN ready_at BETWEEN v_soon AND v_until THEN ready_at ELSE v_until END,
             started_at = v_at, first_started_at = v_at, last_attempt_at = v_at
         FROM d WHERE lane.ctid = d.lane_row
-        RETURNING d.*, token AS c_token, was_full
+        RETURNING d.*, token AS c_token, was_full, oldest
     ), h AS (
         INSERT INTO history (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
             covers_to, replay_of, token, records, missed_count, attempt, state, cause, handler, event_id, outcome,
@@ -236,7 +238,8 @@ BEGIN
             CASE WHEN count(u.c_event) > 0 THEN array_agg(u.c_event) END AS c_event, array_agg(u.c_token) AS c_token,
             CASE WHEN min(u.band) = max(u.band) THEN ARRAY[v_queues[min(u.band)]]
                  ELSE array_agg(v_queues[u.band]) END AS queues,
-            array_agg(u.lane) FILTER (WHERE u.was_full) AS crowded
+            array_agg(u.lane) FILTER (WHERE u.was_full) AS crowded,
+            array_agg(u.oldest) FILTER (WHERE u.was_full) AS oldest
         FROM u HAVING count(*) > 0
     ), o AS (
         INSERT INTO outbox (lane, definition, at, run_id, due, started_at, records, attempt, depth, kind, cause)
@@ -247,26 +250,38 @@ BEGIN
         WHERE v_tells
         RETURNING id, kind
     )
-    SELECT a.crowded, 4, v_at, a.numbers, (SELECT id FROM o WHERE kind = 'JobSucceeded'), 1, v_at,
+    SELECT a.crowded, a.oldest, 4, v_at, a.numbers, (SELECT id FROM o WHERE kind = 'JobSucceeded'), 1, v_at,
         (SELECT id FROM o WHERE kind = 'JobTriggered'), a.c_run, a.definition, a.c_payload, a.c_cause, a.c_token,
         a.c_due, a.c_event, a.c_depth, a.queues, false
-    INTO v_crowded, v_settled.what, v_settled.at, v_settled.numbers, v_settled.outbox, v_claimed.what, v_claimed.at,
-        v_claimed.outbox, v_claimed.runs, v_claimed.definitions, v_claimed.payloads, v_claimed.causes,
+    INTO v_crowded, v_oldest, v_settled.what, v_settled.at, v_settled.numbers, v_settled.outbox, v_claimed.what,
+        v_claimed.at, v_claimed.outbox, v_claimed.runs, v_claimed.definitions, v_claimed.payloads, v_claimed.causes,
         v_claimed.tokens, v_claimed.dues, v_claimed.events, v_claimed.depths, v_claimed.queues, v_claimed.is_missing
     FROM a;
-    PERFORM _forget_oldest(v_crowded);
+    PERFORM _forget_oldest(v_crowded, v_oldest);
     v_carried.settled := v_settled;
     v_carried.claimed := v_claimed;
     RETURN v_carried;
 END $$;
 
--- The oldest finished run of each of these lanes.
-CREATE FUNCTION _forget_oldest(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+-- The oldest finished run of each of these lanes. Those forgotten before stay in the index until the next vacuum, which
+-- are millions where the history is long: it is entered behind them. For that a lane is changed now and then only.
+CREATE FUNCTION _forget_oldest(p_lanes bigint[], p_oldest bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_runs uuid[];
+    v_lanes bigint[];
+    v_seqs bigint[];
 BEGIN
-    IF p_lanes IS NOT NULL THEN
-        DELETE FROM history WHERE run_id = ANY (ARRAY(
-            SELECT x.run_id FROM unnest(p_lanes) c(lane) CROSS JOIN LATERAL (
-                SELECT run_id FROM history WHERE lane = c.lane ORDER BY seq LIMIT 1) x));
+    IF p_lanes IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(x.run_id), array_agg(c.lane) FILTER (WHERE x.seq >= c.oldest + 64),
+        array_agg(x.seq) FILTER (WHERE x.seq >= c.oldest + 64)
+    INTO v_runs, v_lanes, v_seqs
+    FROM unnest(p_lanes, p_oldest) c(lane, oldest) CROSS JOIN LATERAL (
+        SELECT run_id, seq FROM history WHERE lane = c.lane AND seq >= c.oldest ORDER BY seq LIMIT 1) x;
+    DELETE FROM history WHERE run_id = ANY (v_runs);
+    IF v_lanes IS NOT NULL THEN
+        UPDATE lane SET oldest = f.seq FROM unnest(v_lanes, v_seqs) f(lane, seq) WHERE id = f.lane;
     END IF;
 END $$;
 
@@ -279,6 +294,7 @@ CREATE FUNCTION _settle(
 DECLARE
     v_tells boolean := _tells();
     v_crowded bigint[];
+    v_oldest bigint[];
     v_mixed bigint[];
     v_wordy bigint[];
     v_dead uuid[];
@@ -304,6 +320,7 @@ BEGIN
             kept = CASE WHEN _goes_on(s.state, removed, stop) OR (s.state = 'dead' AND NOT removed) THEN kept
                         WHEN p_keep IS NULL THEN kept + 1
                         ELSE least(kept + 1, greatest(p_keep, kept)) END,
+            oldest = least(oldest, s.seq),
             place = band,
             ready_at = CASE WHEN NOT is_open THEN NULL
                             WHEN _goes_on(s.state, removed, stop) THEN p_at + s.wait
@@ -324,8 +341,8 @@ BEGIN
         ) s
         WHERE lane.id = s.lane AND leased AND lane.token = s.token AND lane.run_id = s.run_id
             AND (NOT s.expired OR lease_until <= p_at)
-        RETURNING s.*, attempt, started_at, first_started_at, earlier, node_id, stop, stop_by, was_full, is_mixed,
-            lane.run_id IS NOT NULL AS retries,
+        RETURNING s.*, attempt, started_at, first_started_at, earlier, node_id, stop, stop_by, was_full, oldest,
+            is_mixed, lane.run_id IS NOT NULL AS retries,
             (removed AND s.state IN ('retrying', 'dead')) OR (stop IS NOT NULL AND s.state = 'retrying') AS overruled
     ), d AS (
         DELETE FROM run WHERE ctid = ANY (ARRAY(SELECT u.row FROM u WHERE NOT u.retries))
@@ -370,10 +387,11 @@ BEGIN
     )
     SELECT (SELECT id FROM o WHERE kind = 'JobSucceeded'), (SELECT numbers FROM g WHERE kind = 'JobSucceeded'),
         array_agg(u.number::integer), array_agg(u.lane) FILTER (WHERE u.was_full AND NOT u.retries
+        AND (u.overruled OR u.state <> 'dead')), array_agg(u.oldest) FILTER (WHERE u.was_full AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
         array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL)),
         array_agg(u.run_id) FILTER (WHERE u.state = 'dead' AND NOT u.overruled)
-    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_mixed, v_wordy, v_dead FROM u;
+    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_oldest, v_mixed, v_wordy, v_dead FROM u;
     IF v_dead IS NOT NULL THEN
         PERFORM _notice(v_dead);
     END IF;
@@ -383,7 +401,7 @@ BEGIN
     IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
         PERFORM _refresh(id, p_at) FROM unnest(v_mixed) id;
     END IF;
-    PERFORM _forget_oldest(v_crowded);
+    PERFORM _forget_oldest(v_crowded, v_oldest);
     IF v_settled.outbox IS NOT NULL THEN
         v_settled.what := 4;
         v_settled.at := p_at;
@@ -581,22 +599,28 @@ BEGIN
         started_at = excluded.started_at, seen_at = excluded.seen_at, steady_since = _steady_since(n, v_at);
     RETURN QUERY
     WITH i AS MATERIALIZED (
-        SELECT i.*, r.lane FROM unnest(p_runs, p_tokens, p_leases) WITH ORDINALITY i(run_id, token, lease, n)
+        SELECT i.n, i.lease, l.row, l.stop
+        FROM unnest(p_runs, p_tokens, p_leases) WITH ORDINALITY i(run_id, token, lease, n)
         LEFT JOIN LATERAL (SELECT lane FROM run WHERE run_id = i.run_id OFFSET 0) r ON true
+        LEFT JOIN LATERAL (
+            SELECT ctid AS row, stop FROM lane
+            WHERE id = r.lane AND leased AND token = i.token AND run_id = i.run_id AND node_id = p_node OFFSET 0
+        ) l ON true
     ), u AS (
         UPDATE lane SET ready_at = greatest(lease_until, v_at + i.lease),
             lease_until = greatest(lease_until, v_at + i.lease) FROM i
-        WHERE lane.id = i.lane AND leased AND lane.token = i.token AND lane.run_id = i.run_id AND node_id = p_node
-        RETURNING i.n, lane.stop
+        WHERE lane.ctid = i.row
     )
-    SELECT CASE WHEN u.n IS NULL THEN 1 ELSE 2 END, i.n::integer, v_at, u.stop, NULL, NULL, NULL::uuid, NULL::bigint
-    FROM i LEFT JOIN u ON u.n = i.n WHERE u.n IS NULL OR u.stop IS NOT NULL;
+    SELECT CASE WHEN i.row IS NULL THEN 1 ELSE 2 END, i.n::integer, v_at, i.stop, NULL, NULL, NULL::uuid, NULL::bigint
+    FROM i WHERE i.row IS NULL OR i.stop IS NOT NULL;
     RETURN QUERY
-    SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, l.run_id, l.token FROM lane l
-    CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = l.id OFFSET 0) j
-    WHERE l.place = 0 AND l.ready_at IS NOT NULL AND l.node_id = p_node
-        AND NOT EXISTS (SELECT FROM unnest(p_runs, p_tokens) i(run_id, token)
-                        WHERE i.run_id = l.run_id AND i.token = l.token);
+    SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, s.run_id, s.token FROM (
+        SELECT l.run_id, l.token FROM lane l WHERE l.place = 0 AND l.ready_at IS NOT NULL AND l.node_id = p_node
+        EXCEPT  -- by a hash: joined, each of them would be compared with all the others
+        SELECT * FROM unnest(p_runs, p_tokens)
+    ) s
+    CROSS JOIN LATERAL (SELECT lane FROM run WHERE run_id = s.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = r.lane OFFSET 0) j;
     RETURN QUERY SELECT 0, 0, v_at, NULL, NULL, NULL, NULL::uuid, NULL::bigint;
 END $$;
 

@@ -22,14 +22,21 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
-    v_left := v_left - _prune_crowded(p_keep, v_left);
     v_left := v_left - _forget(ARRAY(
         SELECT run_id FROM history WHERE ended_at < v_at - p_age ORDER BY ended_at LIMIT v_left));
     IF p_letters IS NOT NULL THEN
         v_left := v_left - _prune_letters(v_at - p_letters, v_left);
     END IF;
     v_left := v_left - _prune_keys(v_at, v_left);
-    PERFORM _prune_decisions(p_limit);
+    IF v_left > 0 THEN  -- from here on much is looked at to find little: not with every batch of what is found at once
+        v_left := v_left - _prune_crowded(p_keep, v_left);
+    END IF;
+    IF v_left > 0 THEN
+        v_left := v_left - _prune_decisions(v_left);
+    END IF;
+    IF v_left = 0 THEN
+        RETURN p_limit;  -- the next call goes on
+    END IF;
     PERFORM _prune_definitions(v_at, p_limit);
     PERFORM _prune_bands();
     PERFORM _prune_nodes(v_at);
@@ -52,14 +59,17 @@ $$;
 CREATE FUNCTION _forget(p_runs uuid[]) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_lanes bigint[];
+    v_counts integer[];
     v_gone integer;
 BEGIN
     v_lanes := ARRAY(SELECT id FROM lane WHERE id = ANY (ARRAY(SELECT lane FROM history WHERE run_id = ANY (p_runs)))
                      FOR UPDATE SKIP LOCKED);
     WITH g AS (DELETE FROM history WHERE run_id = ANY (p_runs) AND lane = ANY (v_lanes) RETURNING lane),
-    n AS MATERIALIZED (SELECT lane, count(*)::integer AS gone FROM g GROUP BY lane),
-    u AS (UPDATE lane SET kept = kept - n.gone FROM n WHERE id = n.lane)
-    SELECT coalesce(sum(gone), 0) INTO v_gone FROM n;
+    n AS (SELECT lane, count(*)::integer AS gone FROM g GROUP BY lane)
+    SELECT array_agg(lane), array_agg(gone), coalesce(sum(gone), 0) INTO v_lanes, v_counts, v_gone FROM n;
+    UPDATE lane l SET kept = l.kept - n.gone, oldest = coalesce((
+        SELECT h.seq FROM history h WHERE h.lane = l.id AND h.seq >= l.oldest ORDER BY h.seq LIMIT 1), l.last_seq)
+    FROM unnest(v_lanes, v_counts) n(lane, gone) WHERE l.id = n.lane;
     RETURN v_gone;
 END $$;
 
@@ -78,9 +88,10 @@ BEGIN
     FROM (SELECT id, kept FROM lane WHERE id > v_after ORDER BY id LIMIT v_page) x;
     v_gone := _forget(ARRAY(
         SELECT x.run_id FROM unnest(v_lanes) c(id)
-        CROSS JOIN LATERAL (SELECT kept FROM lane WHERE id = c.id OFFSET 0) l
+        CROSS JOIN LATERAL (SELECT kept, oldest FROM lane WHERE id = c.id OFFSET 0) l
         CROSS JOIN LATERAL (
-            SELECT run_id FROM history WHERE lane = c.id ORDER BY seq LIMIT greatest(l.kept - p_keep, 0)) x
+            SELECT run_id FROM history WHERE lane = c.id AND seq >= l.oldest ORDER BY seq
+            LIMIT greatest(l.kept - p_keep, 0)) x
         LIMIT p_limit));
     IF v_gone < p_limit THEN
         UPDATE store SET pruned_lane = CASE WHEN v_seen < v_page THEN 0 ELSE v_last END;
@@ -115,17 +126,26 @@ BEGIN
 END $$;
 
 -- The newest 1000 of a job stay. Again a part of all jobs each time.
-CREATE FUNCTION _prune_decisions(p_limit integer) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION _prune_decisions(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_lane bigint := (SELECT pruned_decision FROM store);
+    v_some integer;
+    v_gone integer := 0;
 BEGIN
     FOR i IN 1 .. 1000 LOOP
         v_lane := (SELECT lane FROM decision WHERE lane > v_lane ORDER BY lane, id LIMIT 1);
         EXIT WHEN v_lane IS NULL;
         DELETE FROM decision WHERE id = ANY (ARRAY(
-            SELECT id FROM decision WHERE lane = v_lane ORDER BY lane DESC, id DESC OFFSET 1000 LIMIT p_limit));
+            SELECT id FROM decision WHERE lane = v_lane ORDER BY lane DESC, id DESC OFFSET 1000 LIMIT p_limit - v_gone));
+        GET DIAGNOSTICS v_some = ROW_COUNT;
+        v_gone := v_gone + v_some;
+        IF v_gone >= p_limit THEN
+            v_lane := v_lane - 1;  -- this one may have more
+            EXIT;
+        END IF;
     END LOOP;
     UPDATE store SET pruned_decision = coalesce(v_lane, 0);
+    RETURN v_gone;
 END $$;
 
 -- Definitions that no run and no fact refers to, all looked for in one snapshot: a run becomes a fact in one step. Those
@@ -352,7 +372,7 @@ DECLARE
 BEGIN
     FOR f IN
         SELECT p.oid::regprocedure AS signature, p.proname IN (
-            'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'heard', 'notify_jobs', 'fire',
+            'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'heard', 'listening', 'notify_jobs', 'fire',
             'relay', 'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'rehearse'
             ) AS is_batch
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
