@@ -312,36 +312,44 @@ async def test_runs_whose_delay_has_ended_are_not_all_read_for_each_of_them(read
     assert [each["run"] for each in read if each["run"] > _MOST] == []
 
 
-_LEASES = f"""
+_LEASES = """
 WITH r AS (
     INSERT INTO run (run_id, lane, seq, definition, queued_at, cause)
     SELECT gen_random_uuid(), id, last_seq + 1, id, now(), 'manual' FROM lane
-    WHERE id BETWEEN {_LEASED[0]} AND {_LEASED[-1]} RETURNING lane, run_id
+    WHERE id BETWEEN $1 AND $2 RETURNING lane, run_id
 )
 UPDATE lane SET leased = true, place = 0, ready_at = now() + interval '1 day', lease_until = now() + interval '1 day',
     token = 7, node_id = 'busy', run_id = r.run_id FROM r WHERE id = r.lane RETURNING r.run_id
 """
 
 
-async def test_renewing_very_many_leases_compares_each_with_none_of_the_others(reader: Reader) -> None:
-    """In the square of their number it took the server 7 s, and their lanes were locked for as long."""
-    session, statements = reader.session, reader.backend._sql
-    transaction = session.transaction()
+async def _renewed(reader: Reader, share: int) -> tuple[float, list[tuple[int, int, UUID | None]], list[UUID]]:
+    """How long it takes for one in `share` of the leases, what is told, and which those are; taken back."""
+    session, transaction = reader.session, reader.session.transaction()
     await transaction.start()
-    await session.execute(f"SET search_path TO {_SCHEMA}")
-    runs = [row["run_id"] for row in await session.fetch(_LEASES)]
-    listed, lost = runs[1:], new_run_id()
+    await session.execute(f"SET LOCAL search_path TO {_SCHEMA}")
+    runs = [row["run_id"] for row in await session.fetch(_LEASES, _LEASED[0], _LEASED[len(_LEASED) // share - 1])]
+    listed = [*runs[1:], new_run_id()]
     began = time.monotonic()
     answer = await session.fetch(
-        statements.renew, None, "busy", ["ok"], 1, 1, "host", 1, LEASE, datetime.now(UTC), [*listed, lost],
+        reader.backend._sql.renew, None, "busy", ["ok"], 1, 1, "host", 1, LEASE, datetime.now(UTC), listed,
         [7] * len(runs), [LEASE] * len(runs),
     )  # fmt: skip
     took = time.monotonic() - began
     await transaction.rollback()
     await session.execute(f"VACUUM {_SCHEMA}.lane")  # of what never was
-    told = [(row["what"], row["number"], row["run_id"]) for row in answer]
-    assert told == [(1, len(runs), None), (3, 0, runs[0]), (0, 0, None)]
-    assert took < 2
+    return took, [(row["what"], row["number"], row["run_id"]) for row in answer], runs
+
+
+async def test_renewing_very_many_leases_compares_each_with_none_of_the_others(reader: Reader) -> None:
+    """In the square of their number eight times as many took 64 times as long, their lanes locked meanwhile."""
+    ratios: list[float] = []
+    for _ in range(3):
+        few, *_ = await _renewed(reader, 8)
+        took, told, runs = await _renewed(reader, 1)
+        assert told == [(1, len(runs), None), (3, 0, runs[0]), (0, 0, None)]
+        ratios.append(took / few)
+    assert min(ratios) < 24
 
 
 @pytest.mark.parametrize("at_once", [1, 300], ids=["settled and claimed", "carried on"])

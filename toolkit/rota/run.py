@@ -65,7 +65,10 @@ class Attempt:
 
 @frozen
 class JobRun:
-    """One occurrence being worked to its end."""
+    """One occurrence being worked to its end.
+
+    `next_attempt_at` is when a run that waits may start; once that has come and nobody has started it, it may be None.
+    """
 
     run_id: UUID
     job_id: str
