@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -115,9 +116,10 @@ WHERE relnamespace = 'plans'::regnamespace AND relkind IN ('r', 'i')
 class Reader:
     """A backend whose every statement is looked at; what it read at most of each table, by operation."""
 
-    def __init__(self, backend: PostgresBackend, session: Connection) -> None:
+    def __init__(self, backend: PostgresBackend, session: Connection, aside: Connection) -> None:
         self.backend = backend
-        self.session = session
+        self.aside = aside  # for what a test asks itself: the backend speaks when it likes
+        self._session = session
         self._turn = asyncio.Lock()
         self._read: Counter[str] = Counter()
         setattr(backend._connections, "fetch", self._fetch)  # noqa: B010
@@ -129,14 +131,14 @@ class Reader:
         return Counter(self._read)
 
     async def _fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
-        async with self._turn, self.session.transaction():
+        async with self._turn, self._session.transaction():
             before = await self._count()
-            rows = await self.session.fetch(sql, *args)
+            rows = await self._session.fetch(sql, *args)
             self._read |= await self._count() - before
         return rows
 
     async def _count(self) -> Counter[str]:
-        counted = await self.session.fetch(_COUNTED, _SCHEMA)
+        counted = await self._session.fetch(_COUNTED, _SCHEMA)
         return Counter({row["name"]: row["read"] for row in counted})
 
 
@@ -155,10 +157,11 @@ def store() -> Iterator[str]:
 async def reader(store: str) -> AsyncIterator[Reader]:
     backend = PostgresBackend(store, schema=_SCHEMA)
     await backend.open()
-    session = await asyncpg.connect(store)
-    yield Reader(backend, session)
+    session, aside = await asyncpg.connect(store), await asyncpg.connect(store)
+    yield Reader(backend, session, aside)
     await backend.close()
     await session.close()
+    await aside.close()
 
 
 def _job(number: int) -> JobKey:
@@ -263,7 +266,7 @@ _PAGES = {"lane", "lane_pkey", "decision", "decision_lane"}
     "statistics", ["SELECT", _STALE, "ANALYZE"], ids=["never analysed", "analysed long ago", "analysed"]
 )
 async def test_no_statement_reads_a_table(reader: Reader, statistics: str) -> None:
-    await reader.session.execute(statistics)
+    await reader.aside.execute(statistics)
     seen = {**await _work(reader), **await _look(reader), **await _change(reader)}
     too_much = {
         (operation, table): rows
@@ -303,7 +306,7 @@ class _Worker:
 
 async def test_runs_whose_delay_has_ended_are_not_all_read_for_each_of_them(reader: Reader) -> None:
     """Nor is any of them forgotten: the first triggered starts first (RUN-2)."""
-    expected = await reader.session.fetch("SELECT run_id FROM plans.run WHERE lane = $1 ORDER BY seq LIMIT 6", _LATE)
+    expected = await reader.aside.fetch("SELECT run_id FROM plans.run WHERE lane = $1 ORDER BY seq LIMIT 6", _LATE)
     late = _Worker(reader.backend, "late")
     await late.turn()
     await late.turn()
@@ -325,7 +328,7 @@ UPDATE lane SET leased = true, place = 0, ready_at = now() + interval '1 day', l
 
 async def _renewed(reader: Reader, share: int) -> tuple[float, list[tuple[int, int, UUID | None]], list[UUID]]:
     """How long it takes for one in `share` of the leases, what is told, and which those are; taken back."""
-    session, transaction = reader.session, reader.session.transaction()
+    session, transaction = reader.aside, reader.aside.transaction()
     await transaction.start()
     await session.execute(f"SET LOCAL search_path TO {_SCHEMA}")
     runs = [row["run_id"] for row in await session.fetch(_LEASES, _LEASED[0], _LEASED[len(_LEASED) // share - 1])]
@@ -352,21 +355,29 @@ async def test_renewing_very_many_leases_compares_each_with_none_of_the_others(r
     assert min(ratios) < 24
 
 
+@asynccontextmanager
+async def _somebody_reads() -> AsyncIterator[None]:
+    backup = await asyncpg.connect(postgres_url())
+    try:
+        await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.store")
+        yield
+    finally:
+        await backup.close()
+
+
 @pytest.mark.parametrize("at_once", [1, 300], ids=["settled and claimed", "carried on"])
 async def test_a_job_that_runs_all_day_reads_none_of_the_runs_it_has_forgotten(reader: Reader, at_once: int) -> None:
     """They stay in the index until a vacuum, and that may have to wait for somebody who reads: a backup, perhaps."""
-    backup = await asyncpg.connect(postgres_url())
-    await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.store")
     busy = _Worker(reader.backend, "busy", keep=2)
-    for _ in range(0, 300, at_once):
-        await reader.backend.enqueue(_triggers(*[_BUSY] * at_once))
-        for _ in range(at_once):
-            await busy.turn()
-    await reader.backend.enqueue(_triggers(_BUSY))
-    read = await reader.read(busy.turn())
-    kept = await reader.session.fetchval("SELECT count(*) FROM plans.history WHERE lane = $1", _BUSY)
-    await busy.turn()
-    await backup.close()
+    async with _somebody_reads():
+        for _ in range(0, 300, at_once):
+            await reader.backend.enqueue(_triggers(*[_BUSY] * at_once))
+            for _ in range(at_once):
+                await busy.turn()
+        await reader.backend.enqueue(_triggers(_BUSY))
+        read = await reader.read(busy.turn())
+        kept = await reader.aside.fetchval("SELECT count(*) FROM plans.history WHERE lane = $1", _BUSY)
+        await busy.turn()
     assert len(busy.started) == 301
     assert kept == 2
     assert 0 < read["history_lane"] <= 100
@@ -374,7 +385,7 @@ async def test_a_job_that_runs_all_day_reads_none_of_the_runs_it_has_forgotten(r
 
 async def test_retention_that_has_found_a_batch_does_not_look_for_more(reader: Reader) -> None:
     """Else a million keys that have expired would take a thousand looks at all lanes and all decisions."""
-    await reader.session.execute(
+    await reader.aside.execute(
         "INSERT INTO plans.held_key SELECT 'trigger', 1, 'old ' || n, gen_random_uuid(), now() - interval '1 day' "
         f"FROM generate_series(1, {_BATCH}) n"
     )
