@@ -102,3 +102,29 @@ async def test_a_node_that_leaves_waits_until_its_strays_are_handed_back() -> No
         run = await client.get_run(stray_id)
         assert run is not None
         assert (run.state, run.attempts) == (RunState.QUEUED, ())
+
+
+async def test_a_body_given_up_after_its_lease_could_not_be_renewed_is_no_stray() -> None:
+    """Handed back it would begin again uncounted (RETRY-1), beside the first (RUN-1)."""
+    release, starts = asyncio.Event(), list[int]()
+
+    async def stubborn(ctx: JobContext) -> None:
+        starts.append(ctx.attempt)
+        while not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+
+    async with Scheduler(InProcessBackend(), registry(stubborn=stubborn)) as scheduler:
+        await scheduler.schedule(manual("stubborn"))
+        run_id = await scheduler.trigger_once("stubborn")
+        await until(lambda: bool(starts))
+        parts = scheduler._open()
+        (held,) = parts.node.held
+        parts.node.lose(held)
+        parts.node.give_up(held)
+        for _ in range(3):
+            await parts.heartbeat.renew()
+        run = await scheduler.get_run(run_id)
+        release.set()
+        assert run is not None
+        assert (run.state, starts) == (RunState.RUNNING, [1])

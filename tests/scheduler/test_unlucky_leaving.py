@@ -518,6 +518,50 @@ async def test_a_run_whose_claim_was_never_answered_is_handed_back_by_a_node_tha
         assert [run and (run.state, len(run.attempts)) for run in runs] == [(RunState.SUCCEEDED, 1), (state, attempts)]
 
 
+class _BackSoon(InProcessBackend):
+    """Away for the next so many calls that end something, whichever node asks."""
+
+    patience = timedelta(seconds=PATIENCE)
+    away = 0
+
+    async def settle(
+        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
+    ) -> tuple[list[bool], Claimed | None]:
+        self._check()
+        return await super().settle(batch, then, keep=keep)
+
+    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
+        self._check()
+        await super().hand_back(leases, leaving=leaving)
+
+    def _check(self) -> None:
+        self.away -= 1
+        if self.away >= 0:
+            raise StoreUnavailable("away")
+
+
+@pytest.mark.parametrize(("drain", "state"), [(PATIENCE, RunState.SUCCEEDED), (0, RunState.QUEUED)])
+async def test_a_store_that_is_back_soon_is_told_how_a_drained_body_ended(drain: float, state: RunState) -> None:
+    backend, started, release = _BackSoon(), asyncio.Event(), asyncio.Event()
+
+    async def drained(ctx: JobContext) -> None:
+        started.set()
+        await release.wait()
+
+    async with Scheduler(backend, HandlerRegistry(), concurrency=0) as client:
+        scheduler = Scheduler(backend, registry(drained=drained), drain_timeout=timedelta(seconds=drain))
+        async with scheduler:
+            await scheduler.schedule(manual("drained"))
+            run_id = await scheduler.trigger_once("drained")
+            await started.wait()
+            backend.away = 12
+            if drain:
+                asyncio.get_running_loop().call_later(0.05, release.set)
+        run = await client.get_run(run_id)
+        assert run is not None
+        assert run.state is state
+
+
 class _AnswersWithAnError(_SlowClaims):
     """Claims, and says after a while that nobody knows."""
 

@@ -76,14 +76,14 @@ async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> No
 
 async def _flush(node: Node) -> None:
     await _while(lambda: node.exchange.in_flight > 0, _CALL_PATIENCE)
-    for _ in range(3):
-        try:
-            while node.exchange.has_finished:
-                await node.exchange_once()
-            return
-        except STORE_ERRORS:
-            await asyncio.sleep(0.05)
-        except Exception as error:
-            log.error("leaving goes on without settling", exc_info=without_text(error))
-            break
-    log.warning("some outcomes could not be stored; their runs wait for their leases to end")
+    try:
+        await node.insist(_settle_rest, node)
+    except STORE_ERRORS:
+        log.warning("some outcomes could not be stored; their runs wait for their leases to end")
+    except Exception as error:
+        log.error("leaving goes on without settling", exc_info=without_text(error))
+
+
+async def _settle_rest(node: Node) -> None:
+    while node.exchange.has_finished:
+        await node.exchange_once()

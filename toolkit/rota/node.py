@@ -11,11 +11,10 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import timedelta
 from time import monotonic
-from typing import Any
 
 from rota.backend.port import Backend
 from rota.backend.types import Claim, LeaseRef, NodeInfo, Renewal
@@ -35,6 +34,7 @@ log = logging.getLogger("rota")
 
 _BURST = 0.005  # seconds a slot may run handlers that never suspend before others get the event loop
 _HOST = socket.gethostname()
+_INSISTENCE = timedelta(seconds=5)  # a node that leaves has no later: a store that is back soon must not cost a lease
 
 
 class Node:
@@ -62,6 +62,7 @@ class Node:
         self.held: dict[Held, None] = {}
         self.emptied = asyncio.Event()  # set when the last body of a leaving node has ended
         self.is_leaving = False
+        self.insist = Calls(min(backend.patience, _INSISTENCE))
         self.executor = Executor(handlers, services, self._hand_on)
         self.exchange = Exchange(backend, handlers, self.room, node_id=node_id, lease=lease, keep=keep)
         self.loop = Loop("work", self._look_for_work, self.clock)
@@ -304,8 +305,7 @@ class Node:
             self._ready.remove(held)
         if held.is_lost or (held.stop_reason is None and not held.is_timed_out):
             self.held.pop(held, None)
-            if self.is_leaving:  # it stays with its lease, and is no stray
-                self.exchange.left_to_leases.add((held.claim.key, held.claim.token))
+            self.exchange.left_to_leases.add((held.claim.key, held.claim.token))  # no stray: a body of it runs
             return
         log.warning("%s ignores its cancellation; its lane is freed", held.label())
         outcome = TimedOut() if held.is_timed_out else Stopped(held.stop_reason or "")
@@ -345,7 +345,7 @@ class Node:
         """The same by value, of whatever this node does not hold."""
         self._asking += 1
         try:
-            await _insist(self.backend.hand_back, refs)
+            await self.insist(self.backend.hand_back, refs)
         except Exception as error:  # of whatever kind: those that still run are to be drained all the same
             kind = type(error).__name__
             log.warning("%d runs could not be handed back (%s); they wait for their leases to end", len(refs), kind)
@@ -367,7 +367,7 @@ class Node:
             return
         leases = [held.lease_ref(self.lease) for held in self.held]
         try:
-            renewal: Renewal = await _insist(self.backend.renew, self.info(), leases)
+            renewal: Renewal = await self.insist(self.backend.renew, self.info(), leases)
         except Exception as error:  # of whatever kind: what is finished is to be settled all the same
             kind = type(error).__name__
             log.warning("what the last claim brought cannot be known (%s); it waits for its leases to end", kind)
@@ -395,11 +395,3 @@ class Node:
         self._slots.clear()
         self._idle.clear()
         self.executor.close()
-
-
-async def _insist(call: Callable[..., Awaitable[Any]], *args: object) -> Any:
-    """A node that leaves has no later: one hiccup must not cost a whole lease."""
-    try:
-        return await call(*args)
-    except Exception:
-        return await call(*args)

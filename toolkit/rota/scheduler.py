@@ -207,8 +207,10 @@ class Scheduler:
         try:
             await self._stop(parts)
         finally:
-            self._forget_signals()
-            await self._backend.close()
+            try:
+                await self._backend.close()
+            finally:
+                self._forget_signals()  # last: a signal that comes while the store is closed must not kill the process
 
     async def _stop(self, parts: Parts) -> None:
         await self._halt(parts)
