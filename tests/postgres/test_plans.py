@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -356,7 +356,7 @@ async def test_renewing_very_many_leases_compares_each_with_none_of_the_others(r
 
 
 @asynccontextmanager
-async def _somebody_reads() -> AsyncIterator[None]:
+async def _somebody_reads() -> AsyncGenerator[None]:
     backup = await asyncpg.connect(postgres_url())
     try:
         await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.store")
