@@ -14,6 +14,7 @@ from rota.backend import (
     Claim,
     ClaimRequest,
     Enqueue,
+    EventLimits,
     Firing,
     JobKey,
     NodeInfo,
@@ -26,7 +27,8 @@ from rota.backend import (
 from rota.backend.cas import CasBackend
 from rota.clock import VirtualClock
 from rota.cron import Cron
-from rota.definition import IdempotencyKey, JobDefinition, Manual
+from rota.definition import IdempotencyKey, JobDefinition, Manual, OnEvent
+from rota.event import Event
 from rota.lifecycle import dead_lettered, succeeded
 from rota.run import AttemptOutcome, Cause
 from rota_backends.inprocess import InProcessBackend
@@ -221,3 +223,11 @@ async def test_a_lane_whose_next_run_changes_keeps_its_place(backend: Backend, c
     await trigger(backend, second)
     clock.step(MINUTE)
     assert [each.key for each in await claim(backend, limit=1)] == [first]
+
+
+async def test_what_only_looks_like_a_lifecycle_event_is_about_no_job(backend: Backend) -> None:  # EVENT-1, EVENT-6
+    listening = JobDefinition("job", "handler", OnEvent("_platform.jobs", "JobSucceeded"))
+    await backend.register([Registration(listening, 0, uuid4())])
+    events = [Event("_platform.jobs", "JobSucceeded", subject=subject) for subject in (None, "another", "job")]
+    told = await backend.notify(events, EventLimits(HOUR, 100, 16))
+    assert [len(each) for each in told] == [1, 1, 0]

@@ -410,7 +410,7 @@ RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
         UNION ALL
         SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
             AND scope_id IN (p_scope, '_platform') AND subject = p_subject) j
-    WHERE NOT (p_module = '_platform.jobs' AND j.scope_id = p_scope AND j.job_id = p_subject)
+    WHERE p_module <> '_platform.jobs' OR j.scope_id <> p_scope OR j.job_id IS DISTINCT FROM p_subject
     ORDER BY j.lane
 $$;
 
