@@ -231,3 +231,32 @@ async def test_what_only_looks_like_a_lifecycle_event_is_about_no_job(backend: B
     events = [Event("_platform.jobs", "JobSucceeded", subject=subject) for subject in (None, "another", "job")]
     told = await backend.notify(events, EventLimits(HOUR, 100, 16))
     assert [len(each) for each in told] == [1, 1, 0]
+
+
+async def test_a_delayed_run_whose_time_has_come_is_offered_to_who_has_its_handler(
+    backend: Backend, clock: VirtualClock
+) -> None:  # RUN-2
+    for node, handler in (("old", "work"), ("new", "other work")):
+        await backend.renew(NodeInfo(node, frozenset({handler}), lease=HOUR), [])
+    key = await register(backend, "job")
+    first = await trigger(backend, key, delay=10 * SECOND)
+    await register(backend, "job", "other work")
+    await trigger(backend, key)
+    looked = await backend.claim(ClaimRequest("old", frozenset({"work"}), 9, LEASE))
+    assert looked.claims == []
+    assert looked.next_at is not None
+    clock.step(looked.next_at - clock.now())
+    claimed = await backend.claim(ClaimRequest("old", frozenset({"work"}), 9, LEASE))
+    assert [each.run_id for each in claimed.claims] == [first]
+
+
+async def test_a_lane_is_ready_since_its_delayed_run_is_though_others_were_triggered_later(
+    backend: Backend, clock: VirtualClock
+) -> None:
+    second, first = [await register(backend, name) for name in ("second", "first")]
+    await trigger(backend, first, delay=10 * SECOND)
+    clock.step(20 * SECOND)
+    await trigger(backend, second)
+    clock.step(SECOND)
+    await trigger(backend, first)
+    assert [each.key for each in await claim(backend, limit=1)] == [first]

@@ -26,7 +26,8 @@ from rota.backend import (
 from rota.backend.cas import CasBackend
 from rota.definition import JobDefinition, Manual, OnEvent
 from rota.event import Event
-from rota.run import Cause, RunState
+from rota.lifecycle import dead_lettered
+from rota.run import AttemptOutcome, Cause, RunState
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.sqlite import SqliteBackend
@@ -69,6 +70,15 @@ async def test_a_repeated_cancel_gives_the_first_answer_after_the_run_was_handed
     assert await backend.cancel(claim.run_id, "default", "enough", request_id) is True
     await backend.hand_back([LeaseRef(claim.key, claim.run_id, claim.token, _LEASE)])
     assert await _state(backend, claim.run_id) is RunState.CANCELLED
+    assert await backend.cancel(claim.run_id, "default", "enough", request_id) is True
+    assert await backend.cancel(claim.run_id, "default", "enough", uuid4()) is False
+
+
+async def test_a_repeated_cancel_gives_the_first_answer_after_the_letter_was_replayed(backend: Backend) -> None:
+    claim, request_id = await _running(backend), uuid4()
+    assert await backend.cancel(claim.run_id, "default", "enough", request_id) is True
+    await backend.settle([dead_lettered(claim, "node", AttemptOutcome.FAILED, "boom", "permanent")])
+    await backend.enqueue([Enqueue(_KEY, uuid4(), Cause.REPLAY, 10, replay_of=claim.run_id)])
     assert await backend.cancel(claim.run_id, "default", "enough", request_id) is True
     assert await backend.cancel(claim.run_id, "default", "enough", uuid4()) is False
 

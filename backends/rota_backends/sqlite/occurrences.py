@@ -91,6 +91,9 @@ def _queue(
         lane.delayed += 1
         refresh(session, lane)
         session.has_news = True  # whoever sleeps may have to wake sooner
+    elif lane.wake_at is not None and lane.wake_at <= now:
+        refresh(session, lane)  # one that was delayed has come before: the lane is ready since then
+        session.has_news = True
     elif lane.head is None:
         lane.head = seq
         lane.is_changed = True

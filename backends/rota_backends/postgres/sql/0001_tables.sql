@@ -88,6 +88,7 @@ CREATE TABLE lane (
     first_started_at timestamptz,
     lease_until timestamptz,
     retry_at timestamptz,
+    turns_at timestamptz, -- when a delayed run may come to stand before one that waits for another handler
     last_attempt_at timestamptz,
     last_success_at timestamptz,
     last_failure_at timestamptz,
@@ -102,6 +103,7 @@ CREATE TABLE lane (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
 CREATE INDEX lane_place ON lane (place, ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX lane_turns ON lane (turns_at) WHERE turns_at IS NOT NULL;
 
 -- Unfinished runs only: inserted and deleted; updated only when a delay has ended.
 CREATE TABLE run (

@@ -46,6 +46,7 @@ DECLARE
     l lane;
     v_head bigint;
     v_start timestamptz;
+    v_turns timestamptz;
     v_band integer;
 BEGIN
     SELECT * INTO l FROM lane WHERE id = p_lane;
@@ -59,6 +60,9 @@ BEGIN
         SELECT definition INTO v_head FROM run
         WHERE lane = p_lane AND start_at IS NULL AND seq >= l.seq ORDER BY seq LIMIT 1;
         IF FOUND THEN
+            IF l.is_mixed AND EXISTS (SELECT FROM definition WHERE lane = p_lane AND id <> v_head) THEN
+                v_turns := (SELECT start_at FROM run WHERE lane = p_lane AND start_at > p_at ORDER BY start_at LIMIT 1);
+            END IF;
             v_start := CASE WHEN l.ready_at <= p_at THEN l.ready_at ELSE p_at END;
         ELSE
             SELECT definition, start_at INTO v_head, v_start FROM run
@@ -68,7 +72,7 @@ BEGIN
     END IF;
     v_band := _band(l.queue, l.priority, v_head);
     UPDATE lane SET
-        band = v_band, definition = v_head, seq = l.seq,
+        band = v_band, definition = v_head, seq = l.seq, turns_at = v_turns,
         place = CASE WHEN leased THEN 0 ELSE v_band END,
         ready_at = CASE WHEN leased THEN ready_at WHEN is_open THEN v_start END
     WHERE id = p_lane;
@@ -91,7 +95,8 @@ BEGIN
         v_band := CASE WHEN l.definition = p_run.definition THEN l.band
                        ELSE _band(l.queue, l.priority, p_run.definition) END;
         UPDATE lane SET last_seq = p_run.seq, unfinished = unfinished + 1, is_mixed = l.is_mixed, ready_at = v_start,
-            band = v_band, place = v_band, definition = p_run.definition WHERE id = l.id;
+            turns_at = CASE WHEN p_run.start_at IS NULL THEN l.ready_at END, band = v_band, place = v_band,
+            definition = p_run.definition WHERE id = l.id;
         RETURN v_start <= p_at;
     END IF;
     UPDATE lane SET last_seq = p_run.seq, unfinished = unfinished + 1, is_mixed = l.is_mixed WHERE id = l.id;

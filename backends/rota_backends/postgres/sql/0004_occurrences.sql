@@ -195,6 +195,7 @@ BEGIN
             last_seq = g.last, unfinished = unfinished + g.count,
             is_mixed = unfinished > 0 AND (is_mixed OR definition <> g.head),
             ready_at = CASE WHEN b.new_band IS NOT NULL THEN p_at ELSE ready_at END,
+            turns_at = CASE WHEN b.new_band IS NOT NULL THEN ready_at ELSE turns_at END,
             band = coalesce(b.new_band, band), place = coalesce(b.new_band, place),
             definition = CASE WHEN b.new_band IS NOT NULL THEN g.head ELSE definition END
         FROM (SELECT lane, count(*)::integer, max(seq) AS last, min(definition) AS head FROM r GROUP BY lane) g
@@ -285,8 +286,8 @@ BEGIN
             covers_to, replay_of, replayed_by, ended_by, token, records, missed_count, attempt, state, cause, handler,
             event_id, outcome, node_id, error, reason, earlier)
         SELECT run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
-            covers_to, replay_of, p_replayed_by, p_by, token, records, missed_count, attempt, state, cause, handler,
-            event_id, outcome, node_id, error, reason, earlier FROM d RETURNING lane, seq)
+            covers_to, replay_of, p_replayed_by, coalesce(p_by, ended_by), token, records, missed_count, attempt, state,
+            cause, handler, event_id, outcome, node_id, error, reason, earlier FROM d RETURNING lane, seq)
     UPDATE lane SET kept = kept + 1, oldest = least(oldest, h.seq) FROM h WHERE lane.id = h.lane;
 END $$;
 

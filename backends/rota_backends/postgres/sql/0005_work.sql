@@ -86,7 +86,8 @@ BEGIN
             (SELECT min(lease_until) FROM lane WHERE place = 0 AND ready_at <= v_row.at AND lease_until > v_row.at));
     END IF;
     v_row.next_at := least(v_row.next_at, (SELECT min(x.ready_at) FROM band CROSS JOIN LATERAL (
-        SELECT ready_at FROM lane WHERE place = band.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x));
+        SELECT ready_at FROM lane WHERE place = band.id AND ready_at > v_at ORDER BY ready_at LIMIT 1) x),
+        (SELECT turns_at FROM lane WHERE turns_at > v_at ORDER BY turns_at LIMIT 1));
     RETURN NEXT v_row;
 END $$;
 
@@ -438,6 +439,9 @@ BEGIN
         RETURN;
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
+    FOR v_lane IN SELECT id FROM lane WHERE turns_at <= v_at ORDER BY turns_at LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
+        PERFORM _refresh(v_lane, v_at);  -- its head may be for another handler now (RUN-2)
+    END LOOP;
     FOR b IN
         SELECT * FROM _waiting(v_at, c_node, c_handlers, c_queues) ORDER BY priority DESC, oldest
     LOOP
@@ -508,7 +512,8 @@ BEGIN
         UPDATE lane SET
             token = lane.token + 1, leased = true, place = 0, ready_at = p_at + p_lease,
             lease_until = p_at + p_lease, run_id = c.run_id, seq = c.seq, definition = c.definition, node_id = p_node,
-            claim_number = p_number, started_at = p_at, last_attempt_at = p_at, retry_at = NULL, removed = false,
+            claim_number = p_number, started_at = p_at, last_attempt_at = p_at, retry_at = NULL, turns_at = NULL,
+            removed = false,
             attempt = CASE WHEN lane.run_id IS NULL THEN 1 ELSE lane.attempt + 1 END,
             first_started_at = CASE WHEN lane.run_id IS NULL THEN p_at ELSE lane.first_started_at END
         FROM c WHERE lane.ctid = c.row
