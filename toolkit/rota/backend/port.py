@@ -277,7 +277,7 @@ class Backend(ABC):
         """Forget the facts `done`, put others aside, and give the next ones in order, leaving out those of jobs in
         `skip`.
 
-        One node relays at a time, for as long as it calls again within `lease`; the others get None (HIST-3,
+        One node relays at a time, for as long as it calls again within half a `lease`; the others get None (HIST-3,
         HIST-4). `is_held` says whose turn is over."""
 
     @abstractmethod
