@@ -1,7 +1,7 @@
 """A backend of one's own, on a cluster: jobs in etcd, through its JSON gateway, in the five primitives of a `CasStore`.
 
 etcd orders its keys, compares versions of any number of keys in one transaction, reads linearizably and can be watched:
-all that `rota.backend.cas` asks of a store, except a clock. Nodes use the clocks of their hosts, so these must be kept
+all that `rota_backends.cas` asks of a store, except a clock. Nodes use the clocks of their hosts, so these must be kept
 together (NTP): a clock that is ahead by more than a lease takes runs away from nodes that are alive.
 
 `python examples/custom_backend.py [http://127.0.0.1:2379]` needs an etcd (Debian: `apt install etcd-server`).
@@ -32,7 +32,7 @@ from rota import (
     Scheduler,
     StoreUnavailable,
 )
-from rota.backend.cas import CasBackend, CasStore, Put, Versioned
+from rota_backends.cas import CasBackend, CasStore, Put, Versioned
 
 URL = "http://127.0.0.1:2379"
 TIMEOUT = 5.0  # seconds, of one exchange

@@ -22,7 +22,7 @@ from rota import (
     RunState,
     Scheduler,
 )
-from rota.ingestion import ingest, ingestion_job
+from rota.handlers.ingestion import ingest, ingestion_job
 from rota_backends.inprocess import InProcessBackend
 
 

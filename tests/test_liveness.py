@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rota.backend import Backend, ClaimRequest, NodeInfo, Prune
-from rota.backend.cas import CasBackend
 from rota.clock import VirtualClock
+from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.sqlite import SqliteBackend
@@ -48,7 +48,9 @@ class Store:
         """Whether this node, which lacks the handler, is given the run; it gives it back."""
         held = (await self.backend.claim(ClaimRequest(node, frozenset({"else"}), 1, LEASE))).claims
         assert all(claim.handler_is_missing for claim in held)
-        leases = (await self.backend.renew(NodeInfo(node, frozenset({"else"}), lease=LEASE), [])).strays if held else []
+        leases = (
+            (await self.backend.renew(NodeInfo(node, frozenset({"else"}), lease=LEASE), [])).orphans if held else []
+        )
         await self.backend.hand_back(leases)
         return bool(held)
 

@@ -13,12 +13,12 @@ from typing import Any
 from attrs import define
 
 from rota.backend import Backend
-from rota.capability import Capability
 from rota.clock import Clock, Gate, SystemClock, VirtualClock
-from rota.run import Retention
-from rota.scheduler import Scheduler
+from rota.model.capability import Capability
+from rota.model.run import Retention
+from rota.scheduler.scheduler import Scheduler
+from rota_contracts.faulty_connection import Line, Weather
 from rota_contracts.harness import DEFAULT_LEASE
-from rota_contracts.line import Line, Weather
 from rota_contracts.processes import Opening
 
 MakeBackend = Callable[[Clock | None], Backend]

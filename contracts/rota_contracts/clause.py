@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from rota.capability import Capability
+from rota.model.capability import Capability
 
 if TYPE_CHECKING:
     from rota_contracts.scene import Scene

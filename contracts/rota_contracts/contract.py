@@ -10,7 +10,7 @@ import pytest
 from rota_contracts.clause import Clause, Level, clauses_of
 from rota_contracts.families import FAMILIES
 from rota_contracts.harness import Harness
-from rota_contracts.performance import from_the_clause, perform
+from rota_contracts.run_clause import from_the_clause, perform
 
 NOT_APPLICABLE = "does not apply: "
 NOT_RUN = "not run: "

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from rota.cron import Cron
-from rota.definition import IdempotencyKey, JobDefinition, Manual, OnEvent, RetryPolicy
-from rota.event import Event
+from rota.model.definition import IdempotencyKey, JobDefinition, Manual, OnEvent, RetryPolicy
+from rota.model.event import Event
 
 ONE_DAY = timedelta(days=1)
 

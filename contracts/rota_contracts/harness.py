@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol
 
-from rota.api import JobScheduler
-from rota.capability import Capability
 from rota.clock import Gate
-from rota.run import Retention
+from rota.model.capability import Capability
+from rota.model.run import Retention
+from rota.protocol import JobScheduler
 
 DEFAULT_LEASE = timedelta(seconds=30)
 

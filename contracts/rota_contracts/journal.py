@@ -9,9 +9,9 @@ from uuid import UUID
 
 from attrs import define, field
 
-from rota.event import Event
-from rota.names import DEFAULT_SCOPE
-from rota.run import Cause
+from rota.model.event import Event
+from rota.model.run import Cause
+from rota.model.validation import DEFAULT_SCOPE
 
 
 class Ending(Enum):

@@ -24,14 +24,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rota.api import JobScheduler
-from rota.definition import IdempotencyKey, JobDefinition, RetryPolicy
 from rota.errors import JobNotFound, RunNotFound
-from rota.run import JobRun, RunState
+from rota.model.definition import IdempotencyKey, JobDefinition, RetryPolicy
+from rota.model.run import JobRun, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.declare import cron, event, manual, on_event
 from rota_contracts.model import Model, ModelRun
+from rota_contracts.model_driver import LEASE, Seen, World
 from rota_contracts.scene import Scene
-from rota_contracts.world import LEASE, Seen, World
 
 T = TypeVar("T")
 

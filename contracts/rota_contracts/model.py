@@ -12,10 +12,10 @@ from uuid import UUID
 from attrs import define, evolve, field
 
 from rota.cron import Cron
-from rota.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
 from rota.errors import JobNotFound, RunNotFound
-from rota.event import Event
-from rota.run import Cause, RunState
+from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome
+from rota.model.event import Event
+from rota.model.run import Cause, RunState
 
 _WAITING = (RunState.QUEUED, RunState.RETRYING)
 

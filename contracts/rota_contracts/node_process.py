@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rota.clock import SystemClock
-from rota.outcome import Succeeded
-from rota.registry import HandlerRegistry
+from rota.handlers import HandlerRegistry
+from rota.model.outcome import Succeeded
 from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
 
 Say = Callable[[object], None]

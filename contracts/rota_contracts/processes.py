@@ -28,10 +28,10 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from rota.api import JobScheduler
-from rota.definition import JobDefinition, Manual
-from rota.registry import HandlerRegistry
-from rota.run import JobRun
+from rota.handlers import HandlerRegistry
+from rota.model.definition import JobDefinition, Manual
+from rota.model.run import JobRun
+from rota.protocol import JobScheduler
 from rota_contracts.harness import DEFAULT_LEASE
 from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
 

@@ -33,21 +33,21 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
-from rota.api import JobScheduler
 from rota.clock import Gate
-from rota.event import Event
-from rota.names import DEFAULT_SCOPE, LIFECYCLE_MODULE
-from rota.run import JobRun, Retention
+from rota.model.event import Event
+from rota.model.run import JobRun, Retention
+from rota.model.validation import DEFAULT_SCOPE, LIFECYCLE_MODULE
+from rota.protocol import JobScheduler
 from rota_contracts.clause import USES
 from rota_contracts.harness import DEFAULT_LEASE, Harness
 from rota_contracts.journal import Journal
 from rota_contracts.processes import Elsewhere, elsewhere
-from rota_contracts.stage import AsyncHandler, Stage, SyncHandler, journaled
+from rota_contracts.standard_handlers import AsyncHandler, Stage, SyncHandler, journaled
 
 if TYPE_CHECKING:
     from rota.events import EventStore
-    from rota.registry import HandlerRegistry
-    from rota.scheduler import Scheduler
+    from rota.handlers import HandlerRegistry
+    from rota.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 H = TypeVar("H", bound="AsyncHandler | SyncHandler")
@@ -144,7 +144,7 @@ class Scene:
 
     def registry(self, only: tuple[str, ...] | None = None) -> HandlerRegistry:
         """A registry with the scene's handlers, or some of them by name."""
-        from rota.registry import HandlerRegistry
+        from rota.handlers import HandlerRegistry
 
         registry = HandlerRegistry()
         for name in self._handlers if only is None else only:

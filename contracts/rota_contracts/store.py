@@ -18,8 +18,8 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
-from rota.backend.cas import CasStore, Put, Versioned
-from rota.capability import Capability
+from rota.model.capability import Capability
+from rota_backends.cas import CasStore, Put, Versioned
 
 _LONGEST = 60  # seconds of real time: a store that makes somebody wait for ever fails
 C = TypeVar("C", bound=type)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rota.capability import Capability
+from rota.model.capability import Capability
 from rota_contracts import CONTRACT_VERSION
 from rota_contracts.clause import Clause, names_of
 from rota_contracts.contract import CLAUSES

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rota.lifecycle import TRANSITIONS, Transition
-from rota.run import RunState
+from rota.decide.attempt import TRANSITIONS, Transition
+from rota.model.run import RunState
 
 _INTRODUCTION = """\
 # The life of a run
 
 A run is one occurrence being worked to its end. It is QUEUED when it is stored, RUNNING from the moment its claim is
-stored, and after each attempt one row of the table below applies. `rota.lifecycle.decide` is that table as a pure
+stored, and after each attempt one row of the table below applies. `rota.decide.attempt.decide` is that table as a pure
 function; nothing else decides what becomes of a run. This page is made from it.
 
 ```

@@ -6,8 +6,8 @@ import inspect
 
 from docs._generate.text import annotation_text, default_text, duration_text
 from rota import Retention, Scheduler
-from rota.lifecycle import MAX_ERROR
-from rota.names import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
+from rota.decide.attempt import MAX_ERROR
+from rota.model.validation import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
 
 MEANINGS = {
     "backend": "the store; an object may be shared by several schedulers, each of them a node",

@@ -12,17 +12,17 @@ import pytest
 from attrs import evolve, frozen
 
 from rota.access import AccessContext, JobApi, RedactedDefinition, Role
-from rota.api import JobScheduler
 from rota.backend import Removal
 from rota.clock import VirtualClock
 from rota.codec import to_dict
-from rota.definition import IdempotencyKey, JobDefinition, Manual, ScheduleOutcome
 from rota.errors import AccessDenied, JobNotFound, ScheduleError
-from rota.event import Event
 from rota.events import InMemoryEventStore
-from rota.registry import HandlerRegistry
-from rota.run import RunState
-from rota.scheduler import Scheduler
+from rota.handlers import HandlerRegistry
+from rota.model.definition import IdempotencyKey, JobDefinition, Manual, ScheduleOutcome
+from rota.model.event import Event
+from rota.model.run import RunState
+from rota.protocol import JobScheduler
+from rota.scheduler.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE
 

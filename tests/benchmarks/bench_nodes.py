@@ -65,7 +65,7 @@ def _drain(nodes: int, runs: int, jobs: int, url: str, postmaster: int) -> dict[
         cpu = server_cpu(postmaster)
         for process in processes:
             _tell(process, "go\n")
-        _until(lambda: not query(url, "SELECT 1 FROM rota.run LIMIT 1"))
+        _until(lambda: not query(url, "SELECT 1 FROM rota.model.run LIMIT 1"))
         found = {"runs": runs, "cpu": sum(process_cpu(each.pid) for each in processes)}
         _until(lambda: not query(url, "SELECT 1 FROM rota.outbox LIMIT 1"))
         told = time.time()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, Refusal, Registered, Registration, Removal
-from rota.definition import JobDefinition, Manual, Trigger
-from rota.run import Cause
+from rota.backend import Backend, Claim, ClaimRequest, JobKey, NewRun, Refusal, Registered, Registration, Removal
+from rota.model.definition import JobDefinition, Manual, Trigger
+from rota.model.run import Cause
 
 LEASE = timedelta(seconds=30)
 
@@ -25,7 +25,7 @@ async def removal(backend: Backend, key: JobKey) -> Removal:
 
 
 async def trigger(backend: Backend, key: JobKey, delay: timedelta | None = None) -> UUID | Refusal:
-    (answer,) = await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 10_000, delay=delay)])
+    (answer,) = await backend.enqueue([NewRun(key, uuid4(), Cause.MANUAL, 10_000, delay=delay)])
     return answer
 
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from random import Random
 
-from rota.backend.cas import CasStore, Put, Versioned
-from rota.capability import Capability
+from rota.model.capability import Capability
+from rota_backends.cas import CasStore, Put, Versioned
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 

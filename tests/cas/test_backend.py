@@ -13,24 +13,24 @@ import pytest
 from rota.backend import (
     Bookmark,
     ClaimRequest,
-    Enqueue,
     EventLimits,
     JobKey,
     LeaseRef,
+    NewRun,
     PauseChange,
     Prune,
     Registered,
     Registration,
     RunQuery,
 )
-from rota.backend.cas import CasBackend, Put, Versioned
 from rota.clock import VirtualClock
 from rota.cron import Cron
-from rota.definition import IdempotencyKey, JobDefinition, OnEvent
+from rota.decide.attempt import dead_lettered, succeeded
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
-from rota.event import Event
-from rota.lifecycle import dead_lettered, succeeded
-from rota.run import AttemptOutcome, Cause, Decision, DecisionKind, RunState
+from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent
+from rota.model.event import Event
+from rota.model.run import AttemptOutcome, Cause, Decision, DecisionKind, RunState
+from rota_backends.cas import CasBackend, Put, Versioned
 from tests.cas.calls import claim, register, removal, trigger
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
 from tests.patience import PATIENCE
@@ -168,7 +168,7 @@ async def test_a_lost_answer_is_passed_on_and_its_repeat_finds_the_run() -> None
 
     backend = backend_on(store := Losing())
     key = await register(backend, "job")
-    new = Enqueue(key, uuid4(), Cause.MANUAL, 100)
+    new = NewRun(key, uuid4(), Cause.MANUAL, 100)
     store.loses = True
     with pytest.raises(OutcomeUnknown):
         await backend.enqueue([new])
@@ -279,7 +279,7 @@ async def test_keys_are_within_their_bounds_whatever_the_names() -> None:
             definition = JobDefinition(name, name, trigger_, scope_id=key.scope_id, queue=name)
             taken = IdempotencyKey(name, timedelta(hours=1))
             await backend.register([Registration(definition, 0, uuid4(), idempotency_key=taken)])
-            await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 10, idempotency_key=taken, delay=HOUR)])
+            await backend.enqueue([NewRun(key, uuid4(), Cause.MANUAL, 10, idempotency_key=taken, delay=HOUR)])
         (told,) = await backend.notify([Event(name, name, name, b"", name, name)], EventLimits(HOUR, 10, 16))
         assert len(told) == 2
         assert len((await backend.claim(ClaimRequest(name, frozenset({name}), 10, HOUR))).claims) == 2
@@ -413,7 +413,7 @@ async def test_a_batch_changes_different_jobs_at_once_and_one_job_in_order() -> 
     backend = backend_on(store := CountingStore())
     jobs = [await register(backend, f"job {number}") for number in range(30)]
     assert store.most == 1
-    batch = [Enqueue(key, uuid4(), Cause.MANUAL, 100) for _ in range(3) for key in jobs]
+    batch = [NewRun(key, uuid4(), Cause.MANUAL, 100) for _ in range(3) for key in jobs]
     assert await backend.enqueue(batch) == [each.run_id for each in batch]
     assert 1 < store.most <= 16
     for key in jobs:
@@ -461,9 +461,9 @@ async def test_a_batch_that_fails_leaves_nothing_going_on_and_is_not_told_as_not
     jobs = [await register(backend, f"job {number}") for number in range(10)]
     store.left = 3
     with pytest.raises(OutcomeUnknown, match="some may be stored"):
-        await backend.enqueue([Enqueue(key, uuid4(), Cause.MANUAL, 100) for key in jobs])
+        await backend.enqueue([NewRun(key, uuid4(), Cause.MANUAL, 100) for key in jobs])
     with pytest.raises(StoreUnavailable):
-        await backend.enqueue([Enqueue(jobs[0], uuid4(), Cause.MANUAL, 100)])
+        await backend.enqueue([NewRun(jobs[0], uuid4(), Cause.MANUAL, 100)])
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from examples.custom_backend import EtcdStore
-from rota.backend.cas import CasStore, Put
 from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota_backends.cas import CasStore, Put
 from rota_contracts import StoreContract
 from tests.etcd import EtcdServer, etcd_url, skip_without_etcd
 

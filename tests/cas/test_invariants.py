@@ -11,15 +11,15 @@ from uuid import uuid4
 import pytest
 
 from rota.backend import JobQuery, LeaseRef, NodeInfo, PauseChange, Prune, RunQuery
-from rota.backend.cas import CasBackend
-from rota.backend.cas.records import Lane, Run, load
-from rota.backend.cas.step import index
 from rota.clock import VirtualClock
-from rota.definition import OnEvent
+from rota.decide.attempt import decide
 from rota.errors import StoreUnavailable
-from rota.lifecycle import decide
-from rota.outcome import Failed, Succeeded
-from rota.run import RunState
+from rota.model.definition import OnEvent
+from rota.model.outcome import Failed, Succeeded
+from rota.model.run import RunState
+from rota_backends.cas import CasBackend
+from rota_backends.cas.records import Lane, Run, load
+from rota_backends.cas.step import index
 from tests.cas.calls import LEASE, claim, register, removal, trigger
 from tests.cas.memory import RivalStore, Shelf
 

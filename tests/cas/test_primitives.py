@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from rota.backend.cas import CasStore, Put, Versioned
+from rota_backends.cas import CasStore, Put, Versioned
 from rota_contracts import StoreContract
 from tests.cas.memory import MemoryStore
 

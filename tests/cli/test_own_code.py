@@ -119,7 +119,7 @@ def test_the_way_to_the_whole_traceback_is_said(folder: Path) -> None:
 def test_errors_of_rota_itself_show_theirs_too(folder: Path) -> None:
     assert "Traceback" not in rota("doctor", "--backend", "nonsense:x").output
     output = rota("--traceback", "doctor", "--backend", "nonsense:x").output
-    assert "backends_by_url.py" in output
+    assert "discovery.py" in output
     assert output.splitlines()[-1].startswith("Error: backend: there is no backend")
 
 

@@ -21,7 +21,7 @@ from rota import (
     VirtualClock,
 )
 from rota.clock import Phase, at_work, current_activity, watch
-from rota.loops import Loop, Turn
+from rota.node.loop import Loop, Turn
 from rota_backends.inprocess import InProcessBackend
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -78,7 +78,7 @@ async def test_time_waits_for_work_that_is_under_way() -> None:
 
 
 async def test_what_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.clock._PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr("rota.clock.virtual._PATIENCE", timedelta(milliseconds=50))
     clock = VirtualClock(START)
     watch(clock, lambda: "the endless work").begin()
     with pytest.raises(NotSettled, match="the endless work"):
@@ -88,7 +88,7 @@ async def test_what_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_a_machine_that_stood_still_is_not_taken_for_work_that_never_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.clock._PATIENCE", timedelta(milliseconds=500))
+    monkeypatch.setattr("rota.clock.virtual._PATIENCE", timedelta(milliseconds=500))
     clock = VirtualClock(START)
     activity = watch(clock, lambda: "the work")
     activity.begin()

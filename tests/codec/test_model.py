@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.backend import Fact, FactKind
-from rota.capability import Precision
 from rota.codec import from_dict, to_dict
 from rota.cron import Cron, Misfire, Overlap
-from rota.definition import (
+from rota.errors import InvalidCron, ScheduleError
+from rota.model.capability import Precision
+from rota.model.definition import (
     IdempotencyKey,
     JobDefinition,
     Manual,
@@ -20,10 +21,19 @@ from rota.definition import (
     RetryPolicy,
     ScheduleDiff,
 )
-from rota.errors import InvalidCron, ScheduleError
-from rota.event import Event
-from rota.health import Check, Health, HealthReport
-from rota.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, JobStatus, Retention, RunState
+from rota.model.event import Event
+from rota.model.health import Check, Health, HealthReport
+from rota.model.run import (
+    Attempt,
+    AttemptOutcome,
+    Cause,
+    Decision,
+    DecisionKind,
+    JobRun,
+    JobStatus,
+    Retention,
+    RunState,
+)
 
 names = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=200)
 texts = st.text(st.characters(exclude_categories=["Cs"]))

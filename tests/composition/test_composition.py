@@ -9,14 +9,14 @@ from dependency_injector.errors import Error as InjectorError
 
 from rota.clock import VirtualClock
 from rota.composition import JobContainer, JobSettings, compose
-from rota.context import JobContext
-from rota.definition import JobDefinition, Manual
 from rota.errors import InvalidHandler, ScheduleError
 from rota.events import InMemoryEventStore
-from rota.noscheduler import NoScheduler
-from rota.registry import HandlerRegistry
-from rota.run import RunState
-from rota.scheduler import Scheduler
+from rota.handlers import HandlerRegistry
+from rota.model.definition import JobDefinition, Manual
+from rota.model.run import RunState
+from rota.node.context import JobContext
+from rota.scheduler.disabled import NoScheduler
+from rota.scheduler.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from rota.clock import VirtualClock
-from rota.context import JobContext
-from rota.definition import IdempotencyKey, Manual, RetryPolicy
 from rota.errors import ScheduleError
-from rota.ingestion import DATA_INGESTION, DataSource, ingest, ingestion_job
-from rota.registry import HandlerRegistry
-from rota.run import JobRun, RunState
-from rota.scheduler import Scheduler
+from rota.handlers import HandlerRegistry
+from rota.handlers.ingestion import DATA_INGESTION, DataSource, ingest, ingestion_job
+from rota.model.definition import IdempotencyKey, Manual, RetryPolicy
+from rota.model.run import JobRun, RunState
+from rota.node.context import JobContext
+from rota.scheduler.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 
 KEY = IdempotencyKey("july", timedelta(hours=1))

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from rota.api import JobScheduler
-from rota.definition import JobDefinition, Manual, ScheduleOutcome
 from rota.errors import NotOpen, ScheduleError
-from rota.event import Event
-from rota.health import Health
-from rota.noscheduler import NoScheduler
+from rota.model.definition import JobDefinition, Manual, ScheduleOutcome
+from rota.model.event import Event
+from rota.model.health import Health
+from rota.protocol import JobScheduler
+from rota.scheduler.disabled import NoScheduler
 
 RUN = UUID(int=1)
 JOB = JobDefinition("job", "handler", Manual())

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pytest
 
 from rota.errors import ServiceNotFound
-from rota.services import Services
+from rota.handlers.services import Services
 
 
 class Mailer:

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import asyncpg
 
-from rota.capability import Precision
 from rota.clock import Clock
+from rota.model.capability import Precision
 from rota_backends.postgres import PostgresBackend
 from rota_contracts import BackendHarness, Harness
 from tests.servers import SCHEMA, fresh_store, postgres_url

@@ -13,7 +13,7 @@ import sys
 import types
 
 from rota_contracts.clause import Level, clause
-from rota.capability import Capability
+from rota.model.capability import Capability
 
 
 class Toys:
@@ -62,7 +62,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
-from rota.capability import Capability
+from rota.model.capability import Capability
 
 
 class Node:
@@ -108,7 +108,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.capability import Capability
+from rota.model.capability import Capability
 from rota_contracts.contract import SchedulerContract
 from toys import ToyHarness, TroubleHarness
 

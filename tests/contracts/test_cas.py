@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from rota.backend.cas import CasBackend
-from rota.capability import Precision
+from rota.model.capability import Precision
+from rota_backends.cas import CasBackend
 from rota_contracts import BackendHarness, Harness, SchedulerContract
 from tests.cas.memory import MemoryStore, RivalStore, Shelf
 

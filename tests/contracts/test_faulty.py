@@ -12,7 +12,7 @@ from rota.errors import RotaError
 from rota_contracts.clause import Clause, clauses_of
 from rota_contracts.families import FAMILIES
 from rota_contracts.harness import Harness
-from rota_contracts.performance import Leak, perform
+from rota_contracts.run_clause import Leak, perform
 from tests.contracts.faults import all_faults
 from tests.contracts.faults.base import Fault
 

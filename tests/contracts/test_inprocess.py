@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.capability import Precision
+from rota.model.capability import Precision
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness, Harness, SchedulerContract
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from rota.capability import Capability
 from rota.clock import Clock, VirtualClock
 from rota.errors import OutcomeUnknown, StoreUnavailable
-from rota.run import RunState
+from rota.model.capability import Capability
+from rota.model.run import RunState
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness, Harness, Scene
 from rota_contracts.backend_harness import START
 from rota_contracts.declare import cron, manual
-from rota_contracts.line import Lie, Line, Weather
+from rota_contracts.faulty_connection import Lie, Line, Weather
 
 LEASE = timedelta(seconds=30)
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rota.definition import ScheduleOutcome
+from rota.model.definition import ScheduleOutcome
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness
 from rota_contracts.clause import clauses_of
 from rota_contracts.declare import STEADY, cron, manual
 from rota_contracts.families.model import ModelClauses
 from rota_contracts.model import Model, ModelJob, ModelRun
-from rota_contracts.performance import perform
+from rota_contracts.run_clause import perform
 from tests.contracts.test_machinery_scene import NOON
 
 

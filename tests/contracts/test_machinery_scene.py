@@ -12,14 +12,14 @@ from uuid import uuid4
 
 import pytest
 
-from rota.capability import Capability
-from rota.event import Event
-from rota.names import LIFECYCLE_MODULE
-from rota.run import Cause
+from rota.model.capability import Capability
+from rota.model.event import Event
+from rota.model.run import Cause
+from rota.model.validation import LIFECYCLE_MODULE
 from rota_contracts.clause import Clause, Level, clause, clauses_of
 from rota_contracts.harness import Harness
 from rota_contracts.journal import Ending, Invocation, Journal
-from rota_contracts.performance import Leak, perform
+from rota_contracts.run_clause import Leak, perform
 from rota_contracts.scene import Scene
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -284,7 +284,7 @@ def test_gates_are_open_when_a_clause_has_failed() -> None:
 
 
 def test_a_leaked_asyncio_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota_contracts.performance._TO_WIND_UP", 0.05)
+    monkeypatch.setattr("rota_contracts.run_clause._TO_WIND_UP", 0.05)
     kept: list[asyncio.Task[None]] = []
 
     async def leak(scene: Scene) -> None:
@@ -299,7 +299,7 @@ def _with_a_thread(held: threading.Event) -> Any:
 
 
 def test_a_leaked_thread_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota_contracts.performance._TO_WIND_UP", 0.05)
+    monkeypatch.setattr("rota_contracts.run_clause._TO_WIND_UP", 0.05)
     held = threading.Event()
     try:
         with pytest.raises(Leak, match="threads left behind: stuck"):
@@ -317,7 +317,7 @@ def test_a_clause_may_say_that_it_leaves_threads() -> None:
 
 
 def test_a_clause_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota_contracts.performance._MINUTE", 0.01)
+    monkeypatch.setattr("rota_contracts.run_clause._MINUTE", 0.01)
 
     async def hang(scene: Scene) -> None:
         await scene.gate.wait()

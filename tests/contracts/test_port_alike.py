@@ -13,10 +13,10 @@ from rota.backend import (
     Backend,
     Claim,
     ClaimRequest,
-    Enqueue,
     EventLimits,
     Firing,
     JobKey,
+    NewRun,
     NodeInfo,
     PauseChange,
     Prune,
@@ -24,13 +24,13 @@ from rota.backend import (
     Registration,
     RunQuery,
 )
-from rota.backend.cas import CasBackend
 from rota.clock import VirtualClock
 from rota.cron import Cron
-from rota.definition import IdempotencyKey, JobDefinition, Manual, OnEvent
-from rota.event import Event
-from rota.lifecycle import dead_lettered, succeeded
-from rota.run import AttemptOutcome, Cause
+from rota.decide.attempt import dead_lettered, succeeded
+from rota.model.definition import IdempotencyKey, JobDefinition, Manual, OnEvent
+from rota.model.event import Event
+from rota.model.run import AttemptOutcome, Cause
+from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.sqlite import SqliteBackend
@@ -76,7 +76,7 @@ async def pause(backend: Backend, key: JobKey, reason: str | None) -> None:
 
 async def trigger(backend: Backend, key: JobKey, delay: timedelta | None = None) -> UUID:
     run_id = uuid4()
-    assert await backend.enqueue([Enqueue(key, run_id, Cause.MANUAL, 100, delay=delay)]) == [run_id]
+    assert await backend.enqueue([NewRun(key, run_id, Cause.MANUAL, 100, delay=delay)]) == [run_id]
     return run_id
 
 
@@ -170,7 +170,7 @@ async def test_retention_forgets_no_more_at_a_time_than_it_was_asked_to(
     for key in (many, many, many, old, old, old):
         await finish(backend, key)
     held = [
-        Enqueue(many, uuid4(), Cause.MANUAL, 100, delay=100 * HOUR, idempotency_key=IdempotencyKey(name, HOUR))
+        NewRun(many, uuid4(), Cause.MANUAL, 100, delay=100 * HOUR, idempotency_key=IdempotencyKey(name, HOUR))
         for name in "abc"
     ]
     await backend.enqueue(held)

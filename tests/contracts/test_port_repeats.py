@@ -15,19 +15,19 @@ from rota.backend import (
     Bookmark,
     Claim,
     ClaimRequest,
-    Enqueue,
     EventLimits,
     JobKey,
     LeaseRef,
+    NewRun,
     Registration,
     Removal,
     RunQuery,
 )
-from rota.backend.cas import CasBackend
-from rota.definition import JobDefinition, Manual, OnEvent
-from rota.event import Event
-from rota.lifecycle import dead_lettered
-from rota.run import AttemptOutcome, Cause, RunState
+from rota.decide.attempt import dead_lettered
+from rota.model.definition import JobDefinition, Manual, OnEvent
+from rota.model.event import Event
+from rota.model.run import AttemptOutcome, Cause, RunState
+from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.sqlite import SqliteBackend
@@ -55,7 +55,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
 
 async def _running(backend: Backend) -> Claim:
     await backend.register([Registration(JobDefinition("job", "work", Manual()), 0, uuid4())])
-    await backend.enqueue([Enqueue(_KEY, uuid4(), Cause.MANUAL, 10)])
+    await backend.enqueue([NewRun(_KEY, uuid4(), Cause.MANUAL, 10)])
     (claim,) = (await backend.claim(ClaimRequest("node", frozenset({"work"}), 1, _LEASE))).claims
     return claim
 
@@ -78,7 +78,7 @@ async def test_a_repeated_cancel_gives_the_first_answer_after_the_letter_was_rep
     claim, request_id = await _running(backend), uuid4()
     assert await backend.cancel(claim.run_id, "default", "enough", request_id) is True
     await backend.settle([dead_lettered(claim, "node", AttemptOutcome.FAILED, "boom", "permanent")])
-    await backend.enqueue([Enqueue(_KEY, uuid4(), Cause.REPLAY, 10, replay_of=claim.run_id)])
+    await backend.enqueue([NewRun(_KEY, uuid4(), Cause.REPLAY, 10, replay_of=claim.run_id)])
     assert await backend.cancel(claim.run_id, "default", "enough", request_id) is True
     assert await backend.cancel(claim.run_id, "default", "enough", uuid4()) is False
 

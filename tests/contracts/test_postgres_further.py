@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.capability import Precision
+from rota.model.capability import Precision
 from rota_contracts import Harness, SchedulerContract
 from tests.contracts.on_postgres import harness_on
 

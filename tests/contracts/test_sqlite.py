@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.capability import Precision
 from rota.clock import Clock
+from rota.model.capability import Precision
 from rota_backends.sqlite import SqliteBackend
 from rota_contracts import BackendHarness, Harness, SchedulerContract
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.capability import Precision
+from rota.model.capability import Precision
 from rota_contracts import Harness, SchedulerContract
 from tests.contracts.test_sqlite import harness_on
 

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from attrs import define, field
 
-from rota.backend import Enqueue, Refusal
-from rota.capability import Capability
+from rota.backend import NewRun, Refusal
 from rota.clock import Clock
+from rota.model.capability import Capability
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness, Harness
 
@@ -20,18 +20,18 @@ from rota_contracts import BackendHarness, Harness
 class Transaction:
     """The application's: what is triggered inside happens at its commit."""
 
-    triggers: list[Enqueue] = field(factory=list)
+    triggers: list[NewRun] = field(factory=list)
 
 
 class Transacting(InProcessBackend):
     capabilities = InProcessBackend.capabilities | Capability.TRANSACTIONAL_TRIGGER
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         if not isinstance(within, Transaction):
             return await super().enqueue(batch)
         return [self._join(each, within) for each in batch]
 
-    def _join(self, new: Enqueue, transaction: Transaction) -> UUID | Refusal:
+    def _join(self, new: NewRun, transaction: Transaction) -> UUID | Refusal:
         for each in transaction.triggers:
             if each.run_id == new.run_id or (each.key == new.key and new.idempotency_key == each.idempotency_key):
                 return each.run_id

@@ -9,10 +9,10 @@ import pytest
 from attrs import evolve, frozen
 
 from rota.backend import Fact, FactKind
-from rota.causation import current_run
-from rota.definition import JobDefinition, Manual
-from rota.event import Event
 from rota.events import HookedEventStore, InMemoryEventStore, JobNotifyEventStore, stamp
+from rota.model.causation import current_run
+from rota.model.definition import JobDefinition, Manual
+from rota.model.event import Event
 
 ORDERED = Event("shop", "Ordered")
 

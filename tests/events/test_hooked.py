@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from rota.event import Event
 from rota.events import HookedEventStore, InMemoryEventStore
+from rota.model.event import Event
 
 ORDERED = Event("shop", "Ordered", event_id="e1")
 PAID = Event("shop", "Paid", event_id="e2")

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.backend import Fact, FactKind
-from rota.definition import JobDefinition, Manual
 from rota.errors import ScheduleError
-from rota.event import Event
 from rota.events import InMemoryEventStore
+from rota.model.definition import JobDefinition, Manual
+from rota.model.event import Event
 
 
 def event(number: int) -> Event:

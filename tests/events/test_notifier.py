@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from rota.events import LoggingNotifier, Notifier
-from rota.run import Cause, JobRun, RunState
+from rota.model.run import Cause, JobRun, RunState
 
 
 async def test_the_logging_notifier_names_the_run_and_quotes_no_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from rota.errors import LaneFull, StoreUnavailable
-from rota.event import Event
 from rota.events import InMemoryEventStore, JobNotifyEventStore
+from rota.model.event import Event
 
 ONE = Event("shop", "Ordered", event_id="one")
 TWO = Event("shop", "Ordered", event_id="two")

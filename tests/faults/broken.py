@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve
 
 from rota.backend import Backend, Claimed, ClaimRequest, Settlement
-from rota.lifecycle import succeeded
+from rota.decide.attempt import succeeded
 
 Settled = tuple[list[bool], Claimed | None]
 

@@ -9,7 +9,7 @@ import asyncpg
 from attrs import frozen
 
 from rota.backend import ClaimRequest, Settlement
-from rota.run import RunState
+from rota.model.run import RunState
 from rota_backends.postgres import PostgresBackend
 from tests.faults.broken import Settled
 

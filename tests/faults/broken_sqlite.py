@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from rota.backend import Claimed, ClaimRequest, FireResult, Firing, Settlement
-from rota.run import RunState
+from rota.model.run import RunState
 from rota_backends.sqlite import SqliteBackend, claiming, endings, occurrences, settling
 from rota_backends.sqlite.session import Session
 from tests.faults.broken import Settled

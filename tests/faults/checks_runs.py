@@ -9,7 +9,7 @@ from itertools import pairwise
 from uuid import UUID
 
 from rota import Attempt, AttemptOutcome, Cause, JobRun, RetryPolicy, RunState
-from rota.lifecycle import nominal_backoff
+from rota.decide.attempt import nominal_backoff
 from tests.faults.evidence import LEASE, POLL, Body, Call, Evidence
 
 _SLACK = timedelta(milliseconds=5)  # between two readings of one machine's clock

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from rota import Attempt, AttemptOutcome, Cause, Cron, JobRun
 from rota.backend import JobKey
-from rota.lifecycle import nominal_backoff
-from rota.run import DecisionKind
+from rota.decide.attempt import nominal_backoff
+from rota.model.run import DecisionKind
 from tests.faults.evidence import BLOCKING, LEASE, POLL, SLOW, Evidence, Validity
 from tests.faults.journal import Entry
 

@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 
 from rota import Event, JobDefinition, JobRun, RetryPolicy
 from rota.backend import JobKey
-from rota.run import Decision
+from rota.model.run import Decision
 from tests.faults.journal import Entry
 
 LEASE, POLL = timedelta(seconds=2), timedelta(seconds=1)

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from rota import Cause, Cron, JobDefinition, JobRun, Manual, Precision
 from rota.backend import JobKey
-from rota.run import Decision, DecisionKind
+from rota.model.run import Decision, DecisionKind
 from tests.faults.checker import CHECKS, violations
 from tests.faults.evidence import Evidence, Sessions, Validity
 from tests.faults.histories import (

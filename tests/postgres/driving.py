@@ -16,15 +16,15 @@ from rota.backend import (
     Claim,
     Claimed,
     ClaimRequest,
-    Enqueue,
     FactKind,
     JobKey,
+    NewRun,
     Registration,
     Removal,
     Settlement,
 )
-from rota.ids import new_run_id
-from rota.run import AttemptOutcome, Cause, RunState
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, Cause, RunState
 from tests.servers import SCHEMA, postgres_url
 
 LEASE = timedelta(seconds=30)
@@ -45,7 +45,7 @@ async def remove(backend: Backend, name: str) -> None:
 
 async def trigger(backend: Backend, name: str, times: int = 1) -> None:
     await backend.enqueue(
-        [Enqueue(JobKey("default", name), new_run_id(), Cause.MANUAL, 1_000_000) for _ in range(times)]
+        [NewRun(JobKey("default", name), new_run_id(), Cause.MANUAL, 1_000_000) for _ in range(times)]
     )
 
 

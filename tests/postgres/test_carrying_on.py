@@ -15,10 +15,10 @@ import asyncpg
 import pytest
 
 from rota import JobDefinition, Manual, VirtualClock
-from rota.backend import Backend, Claim, ClaimRequest, Enqueue, JobKey, PauseChange, Registration, RunQuery, Settlement
-from rota.ids import new_run_id
-from rota.lifecycle import dead_lettered, retried
-from rota.run import AttemptOutcome, Cause, RunState
+from rota.backend import Backend, Claim, ClaimRequest, JobKey, NewRun, PauseChange, Registration, RunQuery, Settlement
+from rota.decide.attempt import dead_lettered, retried
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, Cause, RunState
 from rota_backends.postgres import PostgresBackend, rows
 from tests.postgres.driving import LEASE, claim, register, request, sql, success, trigger
 from tests.servers import SCHEMA, fresh_store, postgres_url
@@ -30,7 +30,7 @@ _UPDATED = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE 
 async def queued(backend: Backend, name: str, times: int = 1, **fields: Any) -> list[UUID]:
     """Runs at the tail of a lane."""
     runs = [new_run_id() for _ in range(times)]
-    await backend.enqueue([Enqueue(JobKey("default", name), run_id, Cause.MANUAL, 100, **fields) for run_id in runs])
+    await backend.enqueue([NewRun(JobKey("default", name), run_id, Cause.MANUAL, 100, **fields) for run_id in runs])
     return runs
 
 
@@ -231,7 +231,7 @@ async def test_an_urgent_run_that_a_transaction_of_the_application_brought_comes
     await trigger(backend, "busy", 2)
     busy = (await claim(backend)).claims
     async with transaction() as application:
-        new = Enqueue(JobKey("default", "urgent"), new_run_id(), Cause.MANUAL, 100)
+        new = NewRun(JobKey("default", "urgent"), new_run_id(), Cause.MANUAL, 100)
         await backend.enqueue([new], within=application)
     assert [each.key.job_id for each in await exchange(backend, busy, limit=1)] == ["urgent"]
 

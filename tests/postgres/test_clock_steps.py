@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from rota import VirtualClock
-from rota.backend import Enqueue, JobKey, LeaseRef, NodeInfo
-from rota.run import Cause
+from rota.backend import JobKey, LeaseRef, NewRun, NodeInfo
+from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import claim, register, trigger
 from tests.servers import SCHEMA, fresh_store
@@ -35,7 +35,7 @@ def _step(backend: PostgresBackend, delta: timedelta) -> None:
 async def test_what_was_ready_before_a_step_back_is_claimed_after_the_next_renewal(backend: PostgresBackend) -> None:
     await register(backend, "job", "later")
     await trigger(backend, "job")
-    delayed = Enqueue(JobKey("default", "later"), uuid4(), Cause.MANUAL, 10, delay=timedelta(minutes=1))
+    delayed = NewRun(JobKey("default", "later"), uuid4(), Cause.MANUAL, 10, delay=timedelta(minutes=1))
     await backend.enqueue([delayed])
     await backend.renew(_NODE, [])
     _step(backend, -_HOUR)
@@ -61,7 +61,7 @@ async def test_a_delayed_run_that_is_handed_back_after_a_step_back_is_claimable_
 ) -> None:
     await register(backend, "job")
     key, run_id = JobKey("default", "job"), uuid4()
-    await backend.enqueue([Enqueue(key, run_id, Cause.MANUAL, 10, delay=timedelta(minutes=1))])
+    await backend.enqueue([NewRun(key, run_id, Cause.MANUAL, 10, delay=timedelta(minutes=1))])
     await trigger(backend, "job")
     _step(backend, timedelta(minutes=2))
     (first,) = (await claim(backend)).claims

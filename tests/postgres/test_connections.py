@@ -12,11 +12,11 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from rota.backend import Enqueue, JobKey, JobQuery
-from rota.definition import IdempotencyKey
+from rota.backend import JobKey, JobQuery, NewRun
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
-from rota.ids import new_run_id
-from rota.run import Cause
+from rota.model.definition import IdempotencyKey
+from rota.model.ids import new_run_id
+from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend, migrations
 from rota_backends.postgres.connections import Connection, Connections, Row
 from rota_backends.postgres.statements import Statements
@@ -90,7 +90,7 @@ async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
     await claim(backend)
     application = await asyncpg.connect(postgres_url())
     async with application.transaction():
-        arrival = Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 10)
+        arrival = NewRun(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 10)
         await backend.enqueue([arrival], within=application)
     await application.close()
     tables = [row[0] for row in await sql("SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA)]
@@ -531,8 +531,8 @@ async def test_triggers_that_wait_for_a_key_leave_connections_to_the_others(back
     await register(backend, "job")
     key = IdempotencyKey("order-17", timedelta(hours=1))
 
-    def keyed() -> Enqueue:
-        return Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 10, idempotency_key=key)
+    def keyed() -> NewRun:
+        return NewRun(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 10, idempotency_key=key)
 
     application = await asyncpg.connect(postgres_url())
     async with application.transaction():

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from rota import JobDefinition, Manual
-from rota.backend import Claim, ClaimRequest, Enqueue, JobKey, NodeInfo, Registration
-from rota.ids import new_run_id
-from rota.lifecycle import dead_lettered, retried
-from rota.run import AttemptOutcome, Cause
+from rota.backend import Claim, ClaimRequest, JobKey, NewRun, NodeInfo, Registration
+from rota.decide.attempt import dead_lettered, retried
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, Cause
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import LEASE, claim, register, sql, success, trigger
 
@@ -27,7 +27,7 @@ async def _define(backend: PostgresBackend, name: str, handler: str, queue: str 
 
 async def _trigger(backend: PostgresBackend, name: str, delay: timedelta | None = None, times: int = 1) -> None:
     key = JobKey("default", name)
-    await backend.enqueue([Enqueue(key, new_run_id(), Cause.MANUAL, 100, delay=delay) for _ in range(times)])
+    await backend.enqueue([NewRun(key, new_run_id(), Cause.MANUAL, 100, delay=delay) for _ in range(times)])
 
 
 def _request(node: str, handlers: set[str], limit: int, queues: dict[str, int] | None = None) -> ClaimRequest:

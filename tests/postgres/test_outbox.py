@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rota.backend import Fact, JobKey, SetAside
+from rota.backend import Fact, FailedDelivery, JobKey
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import claim, register, sql, success, trigger
 
@@ -89,7 +89,7 @@ async def test_a_page_may_be_smaller_than_a_batch(backend: PostgresBackend) -> N
 async def test_one_fact_of_a_batch_is_set_aside_and_the_others_stay(backend: PostgresBackend) -> None:
     await _settled_batch(backend)
     facts = await _facts(backend)
-    aside = SetAside(facts[3].seq, "TypeError")
+    aside = FailedDelivery(facts[3].seq, "TypeError")
     for _ in range(2):  # a repeat, as after a lost answer
         assert _told(await _facts(backend, set_aside=[aside])) == _told(facts[:3] + facts[4:])
     (row,) = await sql("SELECT kind, run_id, why FROM set_aside")

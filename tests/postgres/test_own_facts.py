@@ -11,11 +11,11 @@ import pytest
 
 from rota import Cron, Event, JobDefinition, OnEvent
 from rota.backend import Claim, EventLimits, Fact, FactKind, FireResult, Firing, JobKey, Registration
+from rota.decide.attempt import retried, succeeded
 from rota.errors import OutcomeUnknown
-from rota.ids import new_run_id
-from rota.lifecycle import retried, succeeded
-from rota.run import AttemptOutcome
-from rota_backends.postgres import PostgresBackend, own
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome
+from rota_backends.postgres import PostgresBackend, outbox_cache
 from rota_backends.postgres.connections import Connections
 from tests.postgres.driving import claim, register, sql, trigger
 from tests.servers import SCHEMA, postgres_url
@@ -186,8 +186,8 @@ async def test_memory_has_an_end_and_what_is_beyond_it_is_read(
     backend: PostgresBackend, other: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _relaying(backend)
-    monkeypatch.setattr(own, "_MOST_FACTS", 5)
-    monkeypatch.setattr(own, "_MOST_ROWS", 2)
+    monkeypatch.setattr(outbox_cache, "_MOST_FACTS", 5)
+    monkeypatch.setattr(outbox_cache, "_MOST_ROWS", 2)
     await backend.settle([succeeded(each, "node") for each in await _claims(backend, *"abc")])  # too many facts
     assert _remembered(backend) == await _rows("JobTriggered")
     await trigger(backend, "a")

@@ -24,19 +24,19 @@ from rota import Event, IdempotencyKey, JobDefinition, Manual
 from rota.backend import (
     Claim,
     ClaimRequest,
-    Enqueue,
     EventLimits,
     JobKey,
     JobQuery,
     LeaseRef,
+    NewRun,
     NodeInfo,
     PauseChange,
     Prune,
     Registration,
     RunQuery,
 )
-from rota.ids import new_run_id
-from rota.run import Cause
+from rota.model.ids import new_run_id
+from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend, migrations
 from rota_backends.postgres.connections import Connection
 from rota_backends.postgres.definitions import definition_text
@@ -168,8 +168,8 @@ def _job(number: int) -> JobKey:
     return JobKey("default", f"job {number}")
 
 
-def _triggers(*numbers: int, **options: Any) -> list[Enqueue]:
-    return [Enqueue(_job(number), new_run_id(), Cause.MANUAL, 10**6, **options) for number in numbers]
+def _triggers(*numbers: int, **options: Any) -> list[NewRun]:
+    return [NewRun(_job(number), new_run_id(), Cause.MANUAL, 10**6, **options) for number in numbers]
 
 
 async def _work(reader: Reader) -> dict[str, Counter[str]]:

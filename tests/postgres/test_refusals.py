@@ -15,7 +15,7 @@ from attrs import evolve
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, RunState, Scheduler
 from rota.backend import EventLimits, JobKey, Registration
 from rota.errors import OutcomeUnknown, StoreUnavailable
-from rota.ids import new_run_id
+from rota.model.ids import new_run_id
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection, Connections, NotPermitted, Row
 from tests.postgres.driving import claim, register, request, sql, success, trigger

@@ -9,7 +9,7 @@ import asyncpg
 
 from rota import Event, JobDefinition, OnEvent
 from rota.backend import Bookmark, EventLimits, JobKey, Registration, RunQuery
-from rota.ids import new_run_id
+from rota.model.ids import new_run_id
 from rota_backends.postgres import PostgresBackend
 from tests.patience import PATIENCE
 from tests.postgres.driving import sql

@@ -8,23 +8,23 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Enqueue, JobKey, Refusal
+from rota.backend import JobKey, NewRun, Refusal
 from rota.errors import OutcomeUnknown, StoreUnavailable
-from rota.ids import new_run_id
-from rota.names import MAX_PAYLOAD
-from rota.run import Cause
+from rota.model.ids import new_run_id
+from rota.model.run import Cause
+from rota.model.validation import MAX_PAYLOAD
 from rota_backends.postgres.triggers import Triggers
 from tests.patience import PATIENCE
 
 
-def _trigger(name: str) -> list[Enqueue]:
-    return [Enqueue(JobKey("default", name), new_run_id(), Cause.MANUAL, 10)]
+def _trigger(name: str) -> list[NewRun]:
+    return [NewRun(JobKey("default", name), new_run_id(), Cause.MANUAL, 10)]
 
 
 async def _together(error: Exception) -> list[list[UUID | Refusal] | BaseException]:
     calls: list[int] = []
 
-    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+    async def store(batch: Sequence[NewRun]) -> list[UUID | Refusal]:
         calls.append(len(batch))
         await asyncio.sleep(0)
         if any(each.key.job_id == "odd" for each in batch):
@@ -54,7 +54,7 @@ async def test_a_store_that_is_away_is_not_asked_once_for_each() -> None:
 async def test_whoever_waits_when_the_backend_closes_is_told_so() -> None:
     """Under way it may have happened, before that it has not; neither is a cancellation, nor silence."""
 
-    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+    async def store(batch: Sequence[NewRun]) -> list[UUID | Refusal]:
         await (asyncio.sleep(0) if batch[0].key.job_id == "first" else asyncio.Event().wait())
         return [each.run_id for each in batch]
 
@@ -73,7 +73,7 @@ async def test_large_payloads_do_not_go_together_by_the_hundred() -> None:
     """500 of the largest are 128 MB: in one statement they ran out of time, and each repeat of them again."""
     sizes: list[int] = []
 
-    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+    async def store(batch: Sequence[NewRun]) -> list[UUID | Refusal]:
         sizes.append(sum(len(each.payload or b"") for each in batch))
         await asyncio.sleep(0)
         return [each.run_id for each in batch]
@@ -89,7 +89,7 @@ async def test_a_group_that_is_cancelled_from_inside_holds_up_nobody_who_comes_l
     """As where a driver's own task is cancelled: nobody closed the backend."""
     stored: list[str] = []
 
-    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+    async def store(batch: Sequence[NewRun]) -> list[UUID | Refusal]:
         await asyncio.sleep(0)
         if batch[0].key.job_id == "odd":
             raise asyncio.CancelledError
@@ -110,7 +110,7 @@ async def test_a_group_that_is_cancelled_from_inside_holds_up_nobody_who_comes_l
 async def test_what_a_caller_gave_up_before_it_was_sent_is_not_sent() -> None:
     stored: list[str] = []
 
-    async def store(batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+    async def store(batch: Sequence[NewRun]) -> list[UUID | Refusal]:
         await asyncio.sleep(0)
         stored.extend(each.key.job_id for each in batch)
         return [each.run_id for each in batch]

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rota import IdempotencyKey, OutcomeUnknown, StoreUnavailable
-from rota.backend import REPLAY_MEMORY, Enqueue, FactKind, JobKey, PauseChange, Refusal, Settlement
-from rota.ids import new_run_id
-from rota.run import AttemptOutcome, Cause, RunState
+from rota.backend import REPLAY_MEMORY, FactKind, JobKey, NewRun, PauseChange, Refusal, Settlement
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, Cause, RunState
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import HASTY, claim, register, sql, success, trigger
 from tests.servers import SCHEMA, postgres_url
@@ -26,11 +26,11 @@ _NAMES = ("idle", "queued", "running", "paused", "changed", "removed", "unknown"
 _TRIGGERS = st.lists(st.tuples(st.sampled_from(_NAMES), st.booleans()), min_size=5, max_size=14)
 
 
-def _trigger(name: str) -> Enqueue:
-    return Enqueue(JobKey("default", name), new_run_id(), Cause.MANUAL, _LIMIT, payload=name.encode())
+def _trigger(name: str) -> NewRun:
+    return NewRun(JobKey("default", name), new_run_id(), Cause.MANUAL, _LIMIT, payload=name.encode())
 
 
-async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]]) -> list[Enqueue]:
+async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]]) -> list[NewRun]:
     """Lanes of every kind; and the batch, some of it stored already, some of that finished."""
     await backend._rehearsal.stop()  # it looks at tables in another order than TRUNCATE locks them
     await sql(
@@ -55,7 +55,7 @@ async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]
     return batch
 
 
-async def _state(batch: Sequence[Enqueue]) -> list[Any]:
+async def _state(batch: Sequence[NewRun]) -> list[Any]:
     numbers = {each.run_id: number for number, each in enumerate(batch)}
     runs = await sql(
         "SELECT job_id, run_id, seq, r.definition, start_at, cause, payload FROM run r JOIN job USING (lane)"
@@ -70,7 +70,7 @@ async def _state(batch: Sequence[Enqueue]) -> list[Any]:
     ]
 
 
-def _numbered(batch: Sequence[Enqueue], answers: Sequence[UUID | Refusal]) -> list[Any]:
+def _numbered(batch: Sequence[NewRun], answers: Sequence[UUID | Refusal]) -> list[Any]:
     return [
         answer is each.run_id or answer == each.run_id or answer for each, answer in zip(batch, answers, strict=True)
     ]
@@ -101,7 +101,7 @@ async def test_a_repeated_batch_is_answered_like_the_first_though_its_job_was_re
 
 async def test_a_key_held_by_the_run_itself_stores_nothing_in_a_transaction_either(backend: PostgresBackend) -> None:
     await register(backend, "job")
-    new = Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100)
+    new = NewRun(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100)
     new.idempotency_key = IdempotencyKey("key", timedelta(hours=1))
     await backend.enqueue([new])
     await sql("DELETE FROM run")  # as if it had ended, and retention had forgotten it
@@ -122,7 +122,7 @@ async def test_a_replay_is_remembered_for_as_long_as_the_port_says(backend: Post
         dead.key, dead.run_id, dead.token, "node", RunState.DEAD, AttemptOutcome.FAILED, (FactKind.DEAD_LETTERED,)
     )
     await backend.settle([settlement])
-    replay = Enqueue(dead.key, new_run_id(), Cause.REPLAY, 100, replay_of=dead.run_id)
+    replay = NewRun(dead.key, new_run_id(), Cause.REPLAY, 100, replay_of=dead.run_id)
     assert await backend.enqueue([replay]) == [replay.run_id]
     (row,) = await sql("SELECT until - queued_at FROM held_key JOIN run ON run_id = holder WHERE kind = 'replay'")
     assert row[0] == REPLAY_MEMORY
@@ -130,7 +130,7 @@ async def test_a_replay_is_remembered_for_as_long_as_the_port_says(backend: Post
 
 async def test_the_same_trigger_twice_in_a_batch_is_stored_once(backend: PostgresBackend) -> None:
     await register(backend, "job")
-    new = Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100)
+    new = NewRun(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100)
     assert await backend.enqueue([new] * 6) == [new.run_id] * 6
     assert [tuple(row) for row in await sql("SELECT unfinished, last_seq FROM lane")] == [(1, 1)]
 
@@ -142,7 +142,7 @@ async def test_what_triggers_of_a_batch_have_of_their_own_is_not_told_once_for_a
     await register(backend, "job")
     await register(backend, "job", scope_id="other")
     own = [("default", 9, None), ("other", 1, b""), ("default", 9, b"x"), ("other", 9, None), ("other", 2, b"y")]
-    batch = [Enqueue(JobKey(scope, "job"), new_run_id(), Cause.MANUAL, most, payload) for scope, most, payload in own]
+    batch = [NewRun(JobKey(scope, "job"), new_run_id(), Cause.MANUAL, most, payload) for scope, most, payload in own]
     if not together:
         batch[0].delay = timedelta(hours=1)  # so each is stored by a statement of its own
     answers = await backend.enqueue(batch)
@@ -162,7 +162,7 @@ async def test_a_big_batch_of_which_a_half_is_stored_is_not_told_as_nothing(back
     by_half = {hash(JobKey("default", name)) % 2: name for name in map(str, range(100))}
     await register(backend, *by_half.values())
     hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
-    batch = [Enqueue(JobKey("default", by_half[n % 2]), new_run_id(), Cause.MANUAL, 10_000) for n in range(400)]
+    batch = [NewRun(JobKey("default", by_half[n % 2]), new_run_id(), Cause.MANUAL, 10_000) for n in range(400)]
     async with outside.transaction():
         await outside.execute(
             f'SELECT FROM "{SCHEMA}".lane JOIN "{SCHEMA}".job ON lane = id WHERE job_id = $1 FOR UPDATE', by_half[1]
@@ -179,10 +179,10 @@ async def test_a_big_batch_of_which_a_half_is_stored_is_not_told_as_nothing(back
 async def test_keys_of_which_one_is_taken_are_not_told_as_nothing_when_another_waits(backend: PostgresBackend) -> None:
     await register(backend, "job")
     hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
-    first, second = (Enqueue(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100) for _ in range(2))
+    first, second = (NewRun(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100) for _ in range(2))
     first.idempotency_key, second.idempotency_key = (IdempotencyKey(name, timedelta(hours=1)) for name in "ab")
     async with outside.transaction():
-        theirs = Enqueue(second.key, new_run_id(), Cause.MANUAL, 100, idempotency_key=second.idempotency_key)
+        theirs = NewRun(second.key, new_run_id(), Cause.MANUAL, 100, idempotency_key=second.idempotency_key)
         await hasty.enqueue([theirs], within=outside)
         with pytest.raises(OutcomeUnknown, match="a part may be stored"):
             await hasty.enqueue([first, second])

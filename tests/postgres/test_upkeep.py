@@ -14,9 +14,9 @@ import pytest
 from attrs import evolve
 
 from rota import AttemptOutcome, JobDefinition, Manual, RunState
-from rota.backend import Enqueue, JobKey, Prune, Registration
-from rota.ids import new_run_id
-from rota.run import Cause
+from rota.backend import JobKey, NewRun, Prune, Registration
+from rota.model.ids import new_run_id
+from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connection
 from tests.patience import PATIENCE
@@ -175,7 +175,7 @@ async def test_a_run_that_ends_long_after_its_turn_is_the_first_to_be_forgotten(
     else:
         first = new_run_id()
         key = JobKey("default", "job")
-        await backend.enqueue([Enqueue(key, first, Cause.MANUAL, 9, delay=timedelta(hours=1))])
+        await backend.enqueue([NewRun(key, first, Cause.MANUAL, 9, delay=timedelta(hours=1))])
     await _run(backend, 100)
     assert await _kept() == [100, 101]
     if way == "settled":

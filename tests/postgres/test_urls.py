@@ -11,8 +11,8 @@ from asyncpg import connect_utils
 from click.testing import CliRunner
 
 from rota import ScheduleError, StoreUnavailable
-from rota.backends_by_url import open_backend
 from rota.cli import main
+from rota.discovery import open_backend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.backend import _DRIVERS
 from tests.servers import SCHEMA, fresh_store

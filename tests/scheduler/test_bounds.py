@@ -23,7 +23,7 @@ from rota import (
     VirtualClock,
 )
 from rota.backend import Backend
-from rota.backend.cas import CasBackend
+from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.sqlite import SqliteBackend

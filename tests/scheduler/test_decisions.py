@@ -20,7 +20,7 @@ from rota import (
     Scheduler,
     VirtualClock,
 )
-from rota.run import Decision, DecisionKind
+from rota.model.run import Decision, DecisionKind
 from rota_backends.inprocess import InProcessBackend
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

@@ -21,7 +21,7 @@ from rota import (
     VirtualClock,
 )
 from rota.backend import Backend
-from rota.backend.cas import CasBackend
+from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.sqlite import SqliteBackend
 from tests.cas.memory import MemoryStore

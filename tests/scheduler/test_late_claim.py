@@ -12,8 +12,8 @@ import pytest
 from rota import HandlerRegistry, JobDefinition, Manual, OutcomeUnknown
 from rota.backend import Claim, Claimed, ClaimRequest, JobKey, LeaseRef
 from rota.clock import SystemClock
-from rota.exchange import Exchange, Room
-from rota.run import Cause
+from rota.model.run import Cause
+from rota.node.exchange import Capacity, Exchange
 
 LEASE = timedelta(seconds=10)
 
@@ -71,7 +71,7 @@ class StalledStore(LateStore):
 def _exchange(store: LateStore) -> tuple[Exchange, list[Claim]]:
     taken: list[Claim] = []
     backend: Any = store
-    exchange = Exchange(backend, HandlerRegistry(), Room(4, None), node_id="node", lease=LEASE, keep=10)
+    exchange = Exchange(backend, HandlerRegistry(), Capacity(4, None), node_id="node", lease=LEASE, keep=10)
     exchange.on_claims = lambda claims, valid_until: taken.extend(claims)
     return exchange, taken
 
@@ -92,7 +92,7 @@ async def test_an_answer_held_up_a_little_is_begun() -> None:
     assert store.handed_back == []
 
 
-async def _claim_twice(store: LateStore, room: Room | None = None) -> tuple[list[Claim], float]:
+async def _claim_twice(store: LateStore, room: Capacity | None = None) -> tuple[list[Claim], float]:
     taken: list[Claim] = []
     until = [0.0]
 
@@ -101,7 +101,7 @@ async def _claim_twice(store: LateStore, room: Room | None = None) -> tuple[list
         until[0] = valid_until
 
     backend: Any = store
-    exchange = Exchange(backend, HandlerRegistry(), room or Room(4, None), node_id="node", lease=LEASE, keep=10)
+    exchange = Exchange(backend, HandlerRegistry(), room or Capacity(4, None), node_id="node", lease=LEASE, keep=10)
     exchange.on_claims = take
     with pytest.raises(OutcomeUnknown):
         await exchange(claims=True, others=list)
@@ -126,7 +126,7 @@ async def test_with_enough_left_it_is_begun_and_counts_on_no_more_than_that() ->
 
 @pytest.mark.parametrize("queue", ["full", "another node's"])
 async def test_if_its_job_has_moved_to_a_queue_without_a_slot_here_it_is_handed_back(queue: str) -> None:
-    store, room = LateStore(LEASE, queue), Room(0, {"default": 2, "full": 1})
+    store, room = LateStore(LEASE, queue), Capacity(0, {"default": 2, "full": 1})
     now = store.clock.now()
     definition = JobDefinition("other", "handler", Manual())
     fills = Claim(JobKey("default", "other"), uuid4(), definition, b"", Cause.MANUAL, 1, 1, now, now, now, queue="full")

@@ -27,8 +27,8 @@ class _Time:
 @pytest.fixture
 def real_time(monkeypatch: pytest.MonkeyPatch) -> _Time:
     found = _Time()
-    monkeypatch.setattr("rota.loops.monotonic", found)
-    monkeypatch.setattr("rota.checkup.monotonic", found)
+    monkeypatch.setattr("rota.node.loop.monotonic", found)
+    monkeypatch.setattr("rota.scheduler.health_check.monotonic", found)
     return found
 
 
@@ -56,7 +56,7 @@ async def test_whatever_blocks_the_event_loop_is_noticed_and_remembered_for_a_wh
         assert "too late" in (await _trouble(scheduler))["event loop"]
         for loop in scheduler._open().loops:
             loop.poke()
-        monkeypatch.setattr("rota.checkup._REMEMBERS_BLOCKING", 0.0)
+        monkeypatch.setattr("rota.scheduler.health_check._REMEMBERS_BLOCKING", 0.0)
         await _recovers(scheduler)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from rota import Failed, JobDefinition, Manual, Retry, RetryPolicy, RunState, Succeeded
 from rota.backend import Claim, FactKind, JobKey, Settlement
-from rota.ids import new_run_id
-from rota.lifecycle import TRANSITIONS, Lost, Outcome, Refused, Stopped, TimedOut, decide, error_text, safe_text
-from rota.run import AttemptOutcome, Cause
+from rota.decide.attempt import TRANSITIONS, Lost, Outcome, Refused, Stopped, TimedOut, decide, error_text, safe_text
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, Cause
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rota import Failed, JobContext, Scheduler, VirtualClock
-from rota.backend import Backend, JobKey, Notice, SetAside
-from rota.backend.cas import CasBackend
+from rota.backend import Backend, FailedDelivery, JobKey, Notice
+from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
 from rota_backends.sqlite import SqliteBackend
@@ -69,7 +69,7 @@ async def test_what_is_told_is_forgotten_and_what_is_held_up_is_left_out(backend
 async def test_what_could_not_be_told_is_set_aside_and_counted(backend: Backend) -> None:
     a, b = await _given(backend)
     for _ in range(2):
-        assert await _given(backend, set_aside=[SetAside(a.seq, "OSError")]) == [b]
+        assert await _given(backend, set_aside=[FailedDelivery(a.seq, "OSError")]) == [b]
     census = await backend.census()
     assert (census.set_aside, census.unnoticed_since) == (1, b.at)
 

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock, relay
-from rota.backend import Fact, JobKey, Notice, SetAside
+from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock
+from rota.backend import Fact, FailedDelivery, JobKey, Notice
+from rota.node import relay
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
 
@@ -105,11 +106,11 @@ class Flighty:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.aside: list[SetAside] = []
+        self.aside: list[FailedDelivery] = []
         self._turns = 0
 
     async def news(
-        self, done: Sequence[int], aside: Sequence[SetAside], skip: Collection[JobKey]
+        self, done: Sequence[int], aside: Sequence[FailedDelivery], skip: Collection[JobKey]
     ) -> list[Notice] | None:
         self.aside += aside
         self._turns += 1

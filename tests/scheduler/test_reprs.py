@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 
 from rota import Cause, Event, JobDefinition, Manual
-from rota.backend import Claim, Enqueue, JobKey, Registration
-from rota.backend.cas import Put, Versioned
-from rota.backend.cas.records import Lane, Run, text_of
+from rota.backend import Claim, JobKey, NewRun, Registration
+from rota_backends.cas import Put, Versioned
+from rota_backends.cas.records import Lane, Run, text_of
 
 SECRET = b"SECRET"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,7 +22,7 @@ EVENT = Event("m", "t", data=SECRET)
 @pytest.mark.parametrize(
     "value",
     [
-        Enqueue(KEY, uuid4(), Cause.MANUAL, 1, payload=SECRET),
+        NewRun(KEY, uuid4(), Cause.MANUAL, 1, payload=SECRET),
         Claim(KEY, uuid4(), JOB, SECRET, Cause.EVENT, 1, 1, NOW, NOW, NOW, event=EVENT),
         Registration(JOB, 0, uuid4()),
         Put("key", 0, SECRET),
@@ -41,4 +41,4 @@ def test_a_lane_does_not_show_the_definition_it_keeps_as_text() -> None:
 
 
 def test_no_payload_is_shown_as_none() -> None:
-    assert "payload=None" in repr(Enqueue(KEY, uuid4(), Cause.MANUAL, 1))
+    assert "payload=None" in repr(NewRun(KEY, uuid4(), Cause.MANUAL, 1))

@@ -10,7 +10,7 @@ import pytest
 
 from rota import JobContext, RunState, Scheduler
 from rota.backend import Claim
-from rota.node import Node
+from rota.node.slots import Node
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry
 

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, JobDefinition, OnEvent, Scheduler, positions
+from rota import Event, HandlerRegistry, InMemoryEventStore, JobContext, JobDefinition, OnEvent, Scheduler
 from rota.backend import Bookmark, EventLimits, Refusal
+from rota.node import positions
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.sqlite import SqliteBackend
 from tests.patience import PATIENCE

@@ -23,7 +23,7 @@ from rota import (
     TriggerOnce,
     TriggersRefused,
 )
-from rota.backend import Enqueue, Refusal
+from rota.backend import NewRun, Refusal
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual
 
@@ -37,7 +37,7 @@ class Pages(InProcessBackend):
         self._away_from = away_from
         self._error = error
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         if len(self.sizes) >= self._away_from:
             raise self._error("away")
         self.sizes.append(len(batch))

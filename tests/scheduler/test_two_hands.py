@@ -14,10 +14,10 @@ import pytest
 from rota import HandlerRegistry, JobContext, JobDefinition, Manual, OutcomeUnknown, Scheduler, StoreUnavailable
 from rota.backend import Claim, Claimed, ClaimRequest, JobKey, Settlement
 from rota.clock import SystemClock
-from rota.exchange import Exchange, Room
-from rota.held import Held
-from rota.lifecycle import succeeded
-from rota.run import Cause
+from rota.decide.attempt import succeeded
+from rota.model.run import Cause
+from rota.node.attempt import RunningAttempt
+from rota.node.exchange import Capacity, Exchange
 from rota_backends.inprocess import InProcessBackend
 
 LEASE = timedelta(seconds=10)
@@ -54,7 +54,7 @@ class Scene:
     def __init__(self, concurrency: int, queues: Mapping[str, int] | None = None) -> None:
         self.store = SlowStore()
         backend: Any = self.store
-        self.room = Room(concurrency, queues, hands=2)
+        self.room = Capacity(concurrency, queues, hands=2)
         self.exchange = Exchange(backend, HandlerRegistry(), self.room, node_id="node", lease=LEASE, keep=10)
 
     async def begin(self) -> asyncio.Task[tuple[bool, bool]]:
@@ -159,7 +159,7 @@ async def test_jobs_that_only_went_on_are_no_sign_that_others_wait(settled: int,
         scene.room.leave(claim)
     nobody: Any = None
     for claim in taken[:settled]:
-        scene.exchange.finish(Held(claim, nobody, 0.0), succeeded(claim, "node"))
+        scene.exchange.finish(RunningAttempt(claim, nobody, 0.0), succeeded(claim, "node"))
     second = await scene.begin()
     scene.store.answers[1].set_result(5)
     await second

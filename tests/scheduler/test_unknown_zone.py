@@ -22,12 +22,12 @@ from rota import (
     VirtualClock,
 )
 from rota.backend import Backend
-from rota.backend.cas import CasBackend
-from rota.backend.cas.records import definition_of
 from rota.codec import definitions, from_dict, to_dict
 from rota.codec.definitions import read_definition
 from rota.cron.zone import Zone, zone_named
-from rota.run import DecisionKind
+from rota.model.run import DecisionKind
+from rota_backends.cas import CasBackend
+from rota_backends.cas.records import definition_of
 from rota_backends.sqlite import SqliteBackend
 from tests.cas.memory import MemoryStore, Shelf
 from tests.scheduler.real import registry

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota import JobContext, RetryPolicy, RunState, Scheduler
-from rota.backend.types import LeaseRef, NodeInfo, Renewal
+from rota.backend.messages import LeaseRef, NodeInfo, Renewal
 from rota.errors import StoreUnavailable
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE

@@ -19,10 +19,8 @@ from rota import (
     RunState,
     Scheduler,
     VirtualClock,
-    leaving,
-    loops,
 )
-from rota.backend.types import (
+from rota.backend.messages import (
     Claimed,
     ClaimRequest,
     JobKey,
@@ -34,6 +32,8 @@ from rota.backend.types import (
     Settlement,
 )
 from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.node import loop as node_loop
+from rota.node import shutdown
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, registry, until
@@ -96,7 +96,7 @@ class _Stubborn(InMemoryEventStore):
 async def test_an_event_store_that_swallows_its_cancellation_does_not_keep_a_node_from_leaving(
     answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "_PARTING", 0.1)
+    monkeypatch.setattr(node_loop, "_PARTING", 0.1)
     before, events = asyncio.all_tasks(), _Stubborn(answers)
     scheduler = await Scheduler(InProcessBackend(), HandlerRegistry(), events=events).__aenter__()
     await events.is_read.wait()
@@ -389,7 +389,7 @@ class _SlowToRescue(InProcessBackend):
 
 
 async def test_a_late_run_is_not_given_up_while_its_claim_rescues_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "_CLAIM_PATIENCE", 0.0)
+    monkeypatch.setattr(shutdown, "_CLAIM_PATIENCE", 0.0)
     backend, started, ends = _SlowToRescue(), asyncio.Event(), asyncio.Event()
 
     async def drained(ctx: JobContext) -> None:

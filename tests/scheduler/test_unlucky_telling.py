@@ -16,9 +16,8 @@ from rota import (
     JobRun,
     OnEvent,
     Scheduler,
-    relay,
-    upkeep,
 )
+from rota.node import relay, upkeep
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ran, registry, until
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rota import Cron, JobContext, JobDefinition, Scheduler, VirtualClock
-from rota.backend import Backend, JobKey, Standing
-from rota.backend.cas import CasBackend
+from rota.backend import Backend, JobKey, JobRecord
+from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.sqlite import SqliteBackend
 from tests.cas.memory import MemoryStore, Shelf
@@ -25,7 +25,7 @@ def _after_reading(backend: Backend, then: Callable[[], Awaitable[None]]) -> Non
     """Once, between the reading of a job and what is made of it."""
     read = backend.standing
 
-    async def standing(key: JobKey) -> Standing:
+    async def standing(key: JobKey) -> JobRecord:
         found = await read(key)
         backend.standing = read  # type: ignore[method-assign]
         await then()

@@ -20,7 +20,7 @@ from rota import (
     VirtualClock,
 )
 from rota.backend import Claimed, ClaimRequest, Due, LeaseRef, NodeInfo, Renewal
-from rota.loops import Turn
+from rota.node.loop import Turn
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, ran, registry, until

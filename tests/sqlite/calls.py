@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from rota import JobDefinition, Manual, RunState
-from rota.backend import ClaimRequest, Enqueue, FactKind, JobKey, Registration, Removal, Settlement
-from rota.ids import new_run_id
-from rota.run import AttemptOutcome, Cause
+from rota.backend import ClaimRequest, FactKind, JobKey, NewRun, Registration, Removal, Settlement
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, Cause
 from rota_backends.sqlite import SqliteBackend
 
 HOUR = timedelta(hours=1)
@@ -32,7 +32,7 @@ def job(number: int, handler: str = "ok", **more: Any) -> JobDefinition:
 
 async def enqueue(backend: SqliteBackend, *jobs: JobDefinition, delay: timedelta | None = None) -> None:
     await backend.enqueue(
-        [Enqueue(JobKey(each.scope_id, each.job_id), new_run_id(), Cause.MANUAL, 10**6, delay=delay) for each in jobs]
+        [NewRun(JobKey(each.scope_id, each.job_id), new_run_id(), Cause.MANUAL, 10**6, delay=delay) for each in jobs]
     )
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from rota import RunState, VirtualClock
 from rota.backend import Claim, FactKind, LeaseRef, RunQuery, Settlement
-from rota.ids import new_run_id
-from rota.run import AttemptOutcome, JobRun
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, JobRun
 from rota_backends.sqlite import SqliteBackend
 from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
 

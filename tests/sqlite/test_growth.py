@@ -12,8 +12,8 @@ from attrs import evolve
 
 from rota import JobDefinition, Manual, RetryPolicy, RunState, VirtualClock
 from rota.backend import ClaimRequest, JobKey, JobQuery, NodeInfo, Prune, Registration, RunQuery
-from rota.ids import new_run_id
-from rota.run import AttemptOutcome
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome
 from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
 from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
 
@@ -163,7 +163,7 @@ async def test_a_claim_costs_the_same_over_lanes_it_cannot_have(backend: SqliteB
     await backend.renew(NodeInfo("other", frozenset({"else"})), [])
     await enqueue(backend, served, served)
     alone = await _statements_of_a_claim(backend)
-    (held,) = (await backend.renew(NodeInfo("node", HANDLERS), [])).strays
+    (held,) = (await backend.renew(NodeInfo("node", HANDLERS), [])).orphans
     await backend.hand_back([held])
     future = [job(number, priority=9) for number in range(1, 1500)]  # they will be ready, and come first, later
     others = [job(number, "else", priority=5) for number in range(2000, 3500)]  # ready, for another node

@@ -14,18 +14,18 @@ import pytest
 from rota import RunState, VirtualClock
 from rota.backend import (
     Claim,
-    Enqueue,
     FactKind,
     JobKey,
     LeaseRef,
+    NewRun,
     NodeInfo,
     PauseChange,
     Refusal,
     RunQuery,
     Settlement,
 )
-from rota.ids import new_run_id
-from rota.run import AttemptOutcome, Cause
+from rota.model.ids import new_run_id
+from rota.model.run import AttemptOutcome, Cause
 from rota_backends.sqlite import SqliteBackend, lane
 from rota_backends.sqlite.session import Session
 from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, remove, request, succeeded
@@ -83,7 +83,7 @@ async def test_a_lane_that_another_connection_filled_is_full(pair: tuple[SqliteB
     first, second = pair
     await register(first, job(0))
     for backend, expected in ((first, None), (second, None), (first, Refusal.LANE_FULL), (second, Refusal.LANE_FULL)):
-        (answer,) = await backend.enqueue([Enqueue(KEY, new_run_id(), Cause.MANUAL, 2)])
+        (answer,) = await backend.enqueue([NewRun(KEY, new_run_id(), Cause.MANUAL, 2)])
         assert answer is expected or expected is None
 
 
@@ -91,7 +91,7 @@ async def test_a_transaction_that_failed_is_not_remembered(pair: tuple[SqliteBac
     first, _ = pair
     await register(first, job(0))
     unstorable: Any = object()
-    good, bad = (Enqueue(KEY, new_run_id(), Cause.MANUAL, limit, each) for limit, each in ((1, b""), (9, unstorable)))
+    good, bad = (NewRun(KEY, new_run_id(), Cause.MANUAL, limit, each) for limit, each in ((1, b""), (9, unstorable)))
     with pytest.raises(Exception, match="not supported"):
         await first.enqueue([good, bad])
     assert await first.enqueue([good]) == [good.run_id]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota import VirtualClock
-from rota.backend import Fact, JobKey, Prune, SetAside
+from rota.backend import Fact, FailedDelivery, JobKey, Prune
 from rota_backends.sqlite import SqliteBackend
 from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
 
@@ -101,7 +101,7 @@ async def test_jobs_that_are_held_up_keep_their_facts_and_let_the_others_pass(ba
 async def test_what_is_set_aside_leaves_its_row_and_is_counted(backend: SqliteBackend) -> None:
     await run(backend, 2)
     first, second, *others = await page(backend)
-    aside = [SetAside(second.seq, "TypeError")]
+    aside = [FailedDelivery(second.seq, "TypeError")]
     for _ in range(2):  # the second time is a repeat
         assert told(await page(backend, done=[first.seq], set_aside=aside)) == told(others)
         assert (await backend.census()).set_aside == 1

@@ -12,9 +12,9 @@ import pytest
 
 from rota import HandlerRegistry, Manual, NotOpen, Precision, ScheduleError, Scheduler
 from rota.backend import JobKey
-from rota.backends_by_url import open_backend
-from rota.capability import Capability
-from rota.definition import JobDefinition
+from rota.discovery import open_backend
+from rota.model.capability import Capability
+from rota.model.definition import JobDefinition
 from rota_backends.sqlite import SqliteBackend, connecting, schema
 
 _ROOT = os.geteuid() == 0 if hasattr(os, "geteuid") else False

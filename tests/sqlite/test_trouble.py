@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, OutcomeUnknown, RunState, Scheduler
-from rota.backend import Bookmark, Enqueue, EventLimits, JobKey, JobQuery, Registered, Registration, RunQuery
+from rota.backend import Bookmark, EventLimits, JobKey, JobQuery, NewRun, Registered, Registration, RunQuery
 from rota.errors import NotOpen, StoreUnavailable
-from rota.ids import new_run_id
-from rota.run import Cause
+from rota.model.ids import new_run_id
+from rota.model.run import Cause
 from rota_backends.sqlite import SqliteBackend, connecting
 from rota_backends.sqlite import backend as module
 from rota_backends.sqlite.session import Session
@@ -38,8 +38,8 @@ async def backend(tmp_path: Path) -> AsyncGenerator[SqliteBackend]:
         await made.close()
 
 
-def enqueue(payload: bytes | None = None) -> Enqueue:
-    return Enqueue(KEY, new_run_id(), Cause.MANUAL, 1000, payload)
+def enqueue(payload: bytes | None = None) -> NewRun:
+    return NewRun(KEY, new_run_id(), Cause.MANUAL, 1000, payload)
 
 
 class Outsider:

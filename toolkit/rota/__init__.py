@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from rota.access import AccessContext, JobApi, Role
-from rota.api import JobScheduler
-from rota.capability import Capability, Precision
 from rota.clock import Clock, SystemClock, VirtualClock
-from rota.context import JobContext
 from rota.cron import Cron, Misfire, Overlap
-from rota.definition import (
-    IdempotencyKey,
-    JobDefinition,
-    Manual,
-    OnEvent,
-    RetryPolicy,
-    ScheduleDiff,
-    ScheduleOutcome,
-    TriggerOnce,
-)
 from rota.errors import (
     AccessDenied,
     InvalidCron,
@@ -38,7 +25,6 @@ from rota.errors import (
     UnsupportedCapability,
     UnsupportedPrecision,
 )
-from rota.event import Event
 from rota.events import (
     EventStore,
     HookedEventStore,
@@ -46,14 +32,28 @@ from rota.events import (
     JobNotifyEventStore,
     Notifier,
 )
-from rota.health import Check, Health, HealthReport
-from rota.names import DEFAULT_SCOPE
-from rota.noscheduler import NoScheduler
-from rota.outcome import Failed, JobResult, Retry, Succeeded
-from rota.registry import HandlerRegistry, JobHandler
-from rota.run import Attempt, AttemptOutcome, Cause, JobRun, JobStatus, Retention, RunState
-from rota.scheduler import Scheduler
-from rota.services import Services
+from rota.handlers import HandlerRegistry, JobHandler
+from rota.handlers.services import Services
+from rota.model.capability import Capability, Precision
+from rota.model.definition import (
+    IdempotencyKey,
+    JobDefinition,
+    Manual,
+    OnEvent,
+    RetryPolicy,
+    ScheduleDiff,
+    ScheduleOutcome,
+    TriggerOnce,
+)
+from rota.model.event import Event
+from rota.model.health import Check, Health, HealthReport
+from rota.model.outcome import Failed, JobResult, Retry, Succeeded
+from rota.model.run import Attempt, AttemptOutcome, Cause, JobRun, JobStatus, Retention, RunState
+from rota.model.validation import DEFAULT_SCOPE
+from rota.node.context import JobContext
+from rota.protocol import JobScheduler
+from rota.scheduler.disabled import NoScheduler
+from rota.scheduler.scheduler import Scheduler
 
 __all__ = [
     "DEFAULT_SCOPE",

@@ -18,13 +18,13 @@ from attrs import evolve, field, frozen
 from dependency_injector import containers, providers
 
 from rota.backend.port import Backend
-from rota.backends_by_url import open_backend
+from rota.discovery import open_backend
 from rota.errors import ScheduleError
 from rota.events import EventStore, Notifier
-from rota.noscheduler import NoScheduler
-from rota.registry import HandlerRegistry
-from rota.scheduler import Scheduler
-from rota.services import Services
+from rota.handlers import HandlerRegistry
+from rota.handlers.services import Services
+from rota.scheduler.disabled import NoScheduler
+from rota.scheduler.scheduler import Scheduler
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})

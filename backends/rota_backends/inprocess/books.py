@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-from rota.backend import Fact, JobKey, NodeInfo, Notice, SetAside, is_held, liveness
-from rota.definition import JobDefinition, OnEvent
-from rota.event import Event
-from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
+from rota.backend import Fact, FailedDelivery, JobKey, NodeInfo, Notice, is_held, liveness
+from rota.model.definition import JobDefinition, OnEvent
+from rota.model.event import Event
+from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota_backends.inprocess.records import TIDY_ABOVE, Lane
 
 
@@ -220,7 +220,7 @@ class Outbox(Generic[News]):
             self._holder = None
 
     def page(
-        self, done: Sequence[int], set_aside: Sequence[SetAside], skip: Collection[JobKey], limit: int
+        self, done: Sequence[int], set_aside: Sequence[FailedDelivery], skip: Collection[JobKey], limit: int
     ) -> list[News]:
         self._drop(done)
         if set_aside:
@@ -240,7 +240,7 @@ class Outbox(Generic[News]):
             facts.clear()
             facts.extend(left)
 
-    def _put_aside(self, aside: Sequence[SetAside]) -> None:
+    def _put_aside(self, aside: Sequence[FailedDelivery]) -> None:
         errors = {each.seq: each.error for each in aside}
         self.set_aside += [(fact, errors[fact.seq]) for fact in self._facts if fact.seq in errors]
         self._drop(list(errors))

@@ -10,11 +10,11 @@ from rota.backend import (
     FactKind,
     JobKey,
     JobQuery,
+    JobRecord,
     PauseChange,
     Registered,
     Registration,
     Removal,
-    Standing,
     StoredJob,
     known_requests,
 )
@@ -25,11 +25,11 @@ from rota_backends.inprocess.store import Store
 class Jobs(Store):
     """Jobs: registered, replaced, removed, paused."""
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         lane = self._lanes.get(key)
         if lane is None:
-            return Standing(self.clock.now())
-        return Standing(self.clock.now(), lane.revision, lane.decided, lane.stored())
+            return JobRecord(self.clock.now())
+        return JobRecord(self.clock.now(), lane.revision, lane.decided, lane.stored())
 
     async def register(self, batch: Sequence[Registration]) -> list[Registered]:
         return [self._register(each, self.clock.now()) for each in batch]

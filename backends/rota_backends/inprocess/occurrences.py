@@ -12,19 +12,19 @@ from rota.backend import (
     Bookmark,
     Due,
     DueJob,
-    Enqueue,
     EventLimits,
     FactKind,
     FireResult,
     Firing,
+    NewRun,
     Refusal,
     event_answer,
     event_occurrence,
     event_run_id,
 )
-from rota.definition import JobDefinition
-from rota.event import Event
-from rota.run import Cause, Decision, DecisionKind, RunState
+from rota.model.definition import JobDefinition
+from rota.model.event import Event
+from rota.model.run import Cause, Decision, DecisionKind, RunState
 from rota_backends.inprocess.records import Lane, Run
 from rota_backends.inprocess.store import Store
 
@@ -101,11 +101,11 @@ class Occurrences(Store):
         if lane.bucket is None and lane.head is None:
             self._ready.refresh(lane, now)
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         now = self.clock.now()
         return [self._enqueue(each, now) for each in batch]
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         known = self._known(new, now)
         if known is not None:
             return known
@@ -133,7 +133,7 @@ class Occurrences(Store):
             self._wake()
         return new.run_id
 
-    def _known(self, new: Enqueue, now: datetime) -> UUID | Refusal | None:
+    def _known(self, new: NewRun, now: datetime) -> UUID | Refusal | None:
         """The run that stands for this already: a repeat, a replayed letter, a taken key; or why none can."""
         key = new.idempotency_key
         holder = None if key is None else self._trigger_keys.holder((*new.key, key.key), now)

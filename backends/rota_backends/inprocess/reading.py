@@ -9,14 +9,14 @@ from uuid import UUID
 from rota.backend import (
     Census,
     Fact,
+    FailedDelivery,
     JobKey,
     LockGrant,
     Notice,
     Prune,
     RunQuery,
-    SetAside,
 )
-from rota.run import Decision, JobRun
+from rota.model.run import Decision, JobRun
 from rota_backends.inprocess.records import Run
 from rota_backends.inprocess.store import Store
 
@@ -92,7 +92,7 @@ class Reading(Store):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
@@ -106,7 +106,7 @@ class Reading(Store):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 100,
         lease: timedelta = timedelta(seconds=10),

@@ -8,9 +8,9 @@ from datetime import datetime
 from uuid import UUID
 
 from rota.backend import JobKey, StoredJob
-from rota.definition import JobDefinition
-from rota.event import Event
-from rota.run import Attempt, AttemptOutcome, Cause, Decision, JobRun, RunState
+from rota.model.definition import JobDefinition
+from rota.model.event import Event
+from rota.model.run import Attempt, AttemptOutcome, Cause, Decision, JobRun, RunState
 
 # number, started_at, ended_at, outcome, error, node_id, token
 AttemptRow = tuple[int, datetime, datetime, AttemptOutcome, str | None, str, int]

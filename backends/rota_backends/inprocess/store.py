@@ -15,9 +15,9 @@ from rota.backend import (
     LockGrant,
     Notice,
 )
-from rota.capability import Capability, Precision
 from rota.clock import Clock
-from rota.run import RunState
+from rota.model.capability import Capability, Precision
+from rota.model.run import RunState
 from rota_backends.inprocess.books import Agenda, Keys, Nodes, Outbox, Subscriptions
 from rota_backends.inprocess.ready import ReadyLanes
 from rota_backends.inprocess.records import Lane, Run

@@ -17,7 +17,7 @@ from rota.backend import (
     Renewal,
     Settlement,
 )
-from rota.run import AttemptOutcome, RunState
+from rota.model.run import AttemptOutcome, RunState
 from rota_backends.inprocess.records import Lane, Run
 from rota_backends.inprocess.store import Store
 
@@ -122,7 +122,7 @@ class Work(Store):
         listed = {(ref.key, ref.token) for ref in leases}
         for lane in self._leased:
             if lane.node_id == node.node_id and (lane.key, lane.token) not in listed and lane.head is not None:
-                renewal.strays.append(LeaseRef(lane.key, lane.head.run_id, lane.token, node.lease))
+                renewal.orphans.append(LeaseRef(lane.key, lane.head.run_id, lane.token, node.lease))
         return renewal
 
     def _holding(self, ref: LeaseRef, node_id: str | None = None) -> Lane | None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from rota.capability import Capability, Precision
 from rota.clock import Clock
 from rota.errors import ScheduleError
+from rota.model.capability import Capability, Precision
 from rota_backends.postgres.connections import ENCODED
 from rota_backends.postgres.jobs import Jobs
 from rota_backends.postgres.occurrences import Occurrences

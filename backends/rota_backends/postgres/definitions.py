@@ -12,8 +12,8 @@ from attrs import evolve
 from rota.backend import Fact
 from rota.codec import from_dict, to_dict
 from rota.codec.definitions import read_definition
-from rota.definition import JobDefinition
-from rota.event import Event
+from rota.model.definition import JobDefinition
+from rota.model.event import Event
 from rota_backends.postgres.connections import Connections
 from rota_backends.postgres.statements import Statements
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rota.backend import JobKey, JobQuery, PauseChange, Registered, Registration, Removal, Standing, StoredJob
+from rota.backend import JobKey, JobQuery, JobRecord, PauseChange, Registered, Registration, Removal, StoredJob
 from rota.backend.partly import partly
-from rota.definition import OnEvent
+from rota.model.definition import OnEvent
 from rota_backends.postgres import rows
 from rota_backends.postgres.connections import Row
 from rota_backends.postgres.definitions import as_json, definition_text
@@ -16,12 +16,12 @@ from rota_backends.postgres.store import Store
 class Jobs(Store):
     """Guards are compared under the lock of the lane (sql/0003)."""
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         (row,) = await self._fetch(self._sql.standing, *key, self._now())
         if row["lane"] is None:
-            return Standing(row["at"])
+            return JobRecord(row["at"])
         job = (await self._stored([row]))[0] if row["definition"] is not None else None
-        return Standing(row["at"], row["revision"], row["decided"], job)
+        return JobRecord(row["at"], row["revision"], row["decided"], job)
 
     async def _stored(self, found: Sequence[Row]) -> list[StoredJob]:
         definitions = await self._definitions(row["definition"] for row in found)

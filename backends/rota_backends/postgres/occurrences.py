@@ -12,11 +12,11 @@ from rota.backend import (
     Bookmark,
     Due,
     DueJob,
-    Enqueue,
     EventLimits,
     FireResult,
     Firing,
     JobKey,
+    NewRun,
     Refusal,
     event_answer,
     event_occurrence,
@@ -24,13 +24,13 @@ from rota.backend import (
 )
 from rota.backend.partly import partly
 from rota.errors import StoreUnavailable
-from rota.event import Event
+from rota.model.event import Event
 from rota_backends.postgres import rows
+from rota_backends.postgres.caller_transaction import arrive_within
 from rota_backends.postgres.definitions import event_text
 from rota_backends.postgres.store import Store
 from rota_backends.postgres.triggers import Answers
 from rota_backends.postgres.wakeups import WITHIN
-from rota_backends.postgres.within import arrive_within
 
 _PASSED = "passed"  # the bookmark is not any more where the events were read
 _MANY = 400  # triggers that are worth a second statement
@@ -63,14 +63,14 @@ class Occurrences(Store):
             self._wake()
         return results
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         if within is not None:
             return [await self._arrive(each, within) for each in batch]
         if any(each.idempotency_key is not None for each in batch):
             return await self._one_by_one(batch)
         return await (self._triggers.put(batch) if len(batch) < _MANY else self._in_halves(batch))
 
-    async def _one_by_one(self, batch: Sequence[Enqueue]) -> Answers:
+    async def _one_by_one(self, batch: Sequence[NewRun]) -> Answers:
         """Each key is waited for alone: two statements with several keys could wait for each other."""
         answers: Answers = []
         with partly(answers):
@@ -78,7 +78,7 @@ class Occurrences(Store):
                 answers.append(await self._enqueue_one(each))
         return answers
 
-    async def _in_halves(self, batch: Sequence[Enqueue]) -> Answers:
+    async def _in_halves(self, batch: Sequence[NewRun]) -> Answers:
         """Order is per job: the jobs of each half are stored by a statement of their own, beside the other's."""
         halves = [[n for n, each in enumerate(batch) if hash(each.key) % 2 == half] for half in range(2)]
         told = await asyncio.gather(
@@ -92,7 +92,7 @@ class Occurrences(Store):
         answers = dict(zip(numbers, (each for part in told if isinstance(part, list) for each in part), strict=True))
         return [answers[n] for n in range(len(batch))]
 
-    async def _enqueue_one(self, new: Enqueue) -> UUID | Refusal:
+    async def _enqueue_one(self, new: NewRun) -> UUID | Refusal:
         if new.idempotency_key is None:
             return (await self._triggers.put([new]))[0]
         arguments = self._trigger(new, self._announcer.tag())
@@ -101,18 +101,18 @@ class Occurrences(Store):
             self._wake()
         return row["run_id"] or _REFUSALS[row["refusal"]]
 
-    def _trigger(self, new: Enqueue, tag: str | None) -> tuple[Any, ...]:
+    def _trigger(self, new: NewRun, tag: str | None) -> tuple[Any, ...]:
         key = new.idempotency_key
         return (
             self._now(), tag, *new.key, new.run_id, new.cause.value, new.lane_limit, new.payload, new.delay,
             None if key is None else key.key, None if key is None else key.ttl,
         )  # fmt: skip
 
-    async def _arrive(self, new: Enqueue, connection: object) -> UUID | Refusal:
+    async def _arrive(self, new: NewRun, connection: object) -> UUID | Refusal:
         run_id, refusal = await arrive_within(connection, self._sql, self._trigger(new, WITHIN))
         return run_id or _REFUSALS[refusal]
 
-    async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers:
+    async def _store_triggers(self, batch: Sequence[NewRun]) -> Answers:
         single = {each.run_id: each for each in batch}
         if len(single) < len(batch):  # in one statement none would know of the other
             answered = dict(zip(single, await self._store_triggers([*single.values()]), strict=True))

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from rota.backend import Census, Fact, JobKey, LockGrant, Notice, Prune, RunQuery, SetAside
-from rota.run import Decision, JobRun
+from rota.backend import Census, Fact, FailedDelivery, JobKey, LockGrant, Notice, Prune, RunQuery
+from rota.model.run import Decision, JobRun
 from rota_backends.postgres import rows
 from rota_backends.postgres.store import Store
 
@@ -45,7 +45,7 @@ class Reading(Store):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
@@ -79,7 +79,7 @@ class Reading(Store):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 100,
         lease: timedelta = timedelta(seconds=10),

@@ -12,18 +12,18 @@ from typing import Any
 from rota.backend import (
     Claim,
     ClaimRequest,
-    Enqueue,
     Fact,
     FactKind,
     Firing,
     JobKey,
+    NewRun,
     NodeInfo,
     Settlement,
     StoredJob,
 )
 from rota.codec import to_dict
-from rota.definition import JobDefinition
-from rota.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, RunState
+from rota.model.definition import JobDefinition
+from rota.model.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, RunState
 from rota_backends.postgres.connections import Row
 from rota_backends.postgres.definitions import read_event
 
@@ -63,7 +63,7 @@ def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
     )
 
 
-def trigger_columns(batch: Sequence[Enqueue]) -> tuple[list[Any], ...]:
+def trigger_columns(batch: Sequence[NewRun]) -> tuple[list[Any], ...]:
     """The nine arrays of a batch of triggers; where all are alike one entry, where there is nothing to say none."""
     return (
         _one_if_alike([each.key.scope_id for each in batch]),

@@ -9,18 +9,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from rota.backend import Backend, Enqueue
-from rota.capability import Capability, Precision
+from rota.backend import Backend, NewRun
 from rota.clock import Clock, VirtualClock
 from rota.errors import ScheduleError
+from rota.model.capability import Capability, Precision
 from rota_backends.postgres import migrations
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.definitions import Definitions
-from rota_backends.postgres.own import OwnRows
-from rota_backends.postgres.rehearsal import Rehearsal
+from rota_backends.postgres.outbox_cache import OwnRows
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.triggers import Answers, Triggers
 from rota_backends.postgres.wakeups import Announcer, Listener
+from rota_backends.postgres.warm_up import Rehearsal
 
 
 class Store(Backend):
@@ -135,7 +135,7 @@ class Store(Backend):
         await self._fetch(self._sql.tell_admins)
 
     @abstractmethod
-    async def _store_triggers(self, batch: Sequence[Enqueue]) -> Answers: ...
+    async def _store_triggers(self, batch: Sequence[NewRun]) -> Answers: ...
 
     async def _fetch(self, sql: str, *args: Any) -> list[Row]:
         return await self._connections.fetch(sql, *args)

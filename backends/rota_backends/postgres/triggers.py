@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
-from rota.backend import Enqueue, Refusal
+from rota.backend import NewRun, Refusal
 from rota.errors import OutcomeUnknown, StoreUnavailable
 
 Answers = list[UUID | Refusal]
-Group = Sequence[tuple[Sequence[Enqueue], "asyncio.Future[Answers]"]]
+Group = Sequence[tuple[Sequence[NewRun], "asyncio.Future[Answers]"]]
 _MOST = 500
 _SHARE = 16 * 1024  # bytes of payload: with more a trigger counts for several, or a group would take longer than it may
 
@@ -18,13 +18,13 @@ _SHARE = 16 * 1024  # bytes of payload: with more a trigger counts for several, 
 class Triggers:
     """One statement at a time: a commit costs as much for a hundred triggers as for one."""
 
-    def __init__(self, store: Callable[[Sequence[Enqueue]], Awaitable[Answers]]) -> None:
+    def __init__(self, store: Callable[[Sequence[NewRun]], Awaitable[Answers]]) -> None:
         self._store = store
-        self._waiting: list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]] = []
+        self._waiting: list[tuple[Sequence[NewRun], asyncio.Future[Answers]]] = []
         self._is_busy = False
         self._rest: asyncio.Task[None] | None = None
 
-    async def put(self, batch: Sequence[Enqueue]) -> Answers:
+    async def put(self, batch: Sequence[NewRun]) -> Answers:
         """Store a batch; its answers."""
         if self._is_busy:
             future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
@@ -72,7 +72,7 @@ class Triggers:
                 _hand_out([(batch, future)], answers)
 
     def _next_group(self) -> Group:
-        group: list[tuple[Sequence[Enqueue], asyncio.Future[Answers]]] = []
+        group: list[tuple[Sequence[NewRun], asyncio.Future[Answers]]] = []
         size = 0
         while self._waiting and (not group or size + _size(self._waiting[0][0]) <= _MOST):
             group.append(self._waiting.pop(0))
@@ -90,7 +90,7 @@ class Triggers:
             await asyncio.gather(rest, return_exceptions=True)
 
 
-def _size(batch: Sequence[Enqueue]) -> int:
+def _size(batch: Sequence[NewRun]) -> int:
     return sum(1 + len(each.payload or b"") // _SHARE for each in batch)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tenacity import wait_random_exponential
 
+from rota.backend.waits import seconds_after
 from rota.errors import RotaError
-from rota.waits import seconds_after
 from rota_backends.postgres.connections import Connection, Connections
 from rota_backends.postgres.statements import Statements
 

@@ -81,7 +81,7 @@ class Work(Store):
                 renewal.stop.append((leases[row["number"] - 1], row["reason"]))
             elif row["what"] == _STRAY:
                 key = JobKey(row["scope_id"], row["job_id"])
-                renewal.strays.append(LeaseRef(key, row["run_id"], row["token"], node.lease))
+                renewal.orphans.append(LeaseRef(key, row["run_id"], row["token"], node.lease))
         return renewal
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:

@@ -17,15 +17,17 @@ from rota.backend import (
     Claimed,
     ClaimRequest,
     Due,
-    Enqueue,
     EventLimits,
     Fact,
+    FailedDelivery,
     FireResult,
     Firing,
     JobKey,
     JobQuery,
+    JobRecord,
     LeaseRef,
     LockGrant,
+    NewRun,
     NodeInfo,
     Notice,
     PauseChange,
@@ -36,16 +38,14 @@ from rota.backend import (
     Removal,
     Renewal,
     RunQuery,
-    SetAside,
     Settlement,
-    Standing,
     StoredJob,
 )
-from rota.capability import Capability, Precision
 from rota.clock import Clock
 from rota.errors import NotOpen, ScheduleError
-from rota.event import Event
-from rota.run import Decision, JobRun
+from rota.model.capability import Capability, Precision
+from rota.model.event import Event
+from rota.model.run import Decision, JobRun
 from rota_backends.sqlite import claiming, history, jobs, nodes, notices, occurrences, outbox, retention, settling, work
 from rota_backends.sqlite.connecting import SYNCHRONOUS
 from rota_backends.sqlite.schema import OLDEST_SQLITE
@@ -135,7 +135,7 @@ class SqliteBackend(Backend):
 
     # --- jobs ---
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         return await self._store.read(lambda session: jobs.standing(session, key))
 
     async def register(self, batch: Sequence[Registration]) -> list[Registered]:
@@ -158,7 +158,7 @@ class SqliteBackend(Backend):
     async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
         return await self._store.write(lambda session: occurrences.fire(session, batch))
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         return await self._store.write(lambda session: occurrences.enqueue(session, batch))
 
     async def notify(
@@ -209,7 +209,7 @@ class SqliteBackend(Backend):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
@@ -226,7 +226,7 @@ class SqliteBackend(Backend):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 100,
         lease: timedelta = timedelta(seconds=10),

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rota.backend import Claim, Claimed, ClaimRequest
-from rota.event import Event
+from rota.model.event import Event
 from rota_backends.sqlite import nodes
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid

@@ -9,7 +9,7 @@ from uuid import UUID, SafeUUID
 
 from rota.backend import FactKind
 from rota.codec import from_dict, to_dict
-from rota.run import AttemptOutcome, Cause, DecisionKind, RunState
+from rota.model.run import AttemptOutcome, Cause, DecisionKind, RunState
 
 # A row keeps the position in its tuple: only ever append.
 CAUSES = (Cause.CRON, Cause.EVENT, Cause.MANUAL, Cause.REPLAY, Cause.BACKFILL)

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from rota.backend import RunQuery
-from rota.event import Event
-from rota.run import Attempt, JobRun, RunState
+from rota.model.event import Event
+from rota.model.run import Attempt, JobRun, RunState
 from rota_backends.sqlite.codes import (
     CAUSES,
     FINALS,

@@ -13,16 +13,16 @@ from rota.backend import (
     FactKind,
     JobKey,
     JobQuery,
+    JobRecord,
     PauseChange,
     Registered,
     Registration,
     Removal,
-    Standing,
     StoredJob,
     known_requests,
 )
-from rota.definition import JobDefinition, OnEvent
-from rota.run import Decision
+from rota.model.definition import JobDefinition, OnEvent
+from rota.model.run import Decision
 from rota_backends.sqlite import keys
 from rota_backends.sqlite.codes import (
     DECISION_CODE,
@@ -49,13 +49,13 @@ _STORED = """SELECT j.definition, j.revision, j.owner, j.paused, j.next_due, j.d
 # --- reading ---
 
 
-def standing(session: Session, key: JobKey) -> Standing:
+def standing(session: Session, key: JobKey) -> JobRecord:
     """The job and what outlives it."""
     lane = session.lane(key)
     if lane is None:
-        return Standing(session.time)
+        return JobRecord(session.time)
     row = session.db.execute(f"{_STORED} WHERE j.id = ?", (lane.id,)).fetchone()
-    return Standing(session.time, row[1], instant_or_none(row[5]), None if row[0] is None else _stored(session, row))
+    return JobRecord(session.time, row[1], instant_or_none(row[5]), None if row[0] is None else _stored(session, row))
 
 
 def jobs(session: Session, query: JobQuery) -> list[StoredJob]:

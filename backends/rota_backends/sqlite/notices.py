@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 
-from rota.backend import JobKey, Notice, SetAside, is_held
-from rota_backends.sqlite import turns
+from rota.backend import FailedDelivery, JobKey, Notice, is_held
+from rota_backends.sqlite import relay_lease
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import instant, uuid
 from rota_backends.sqlite.session import Session
@@ -24,14 +24,14 @@ def peek_tells(session: Session) -> Answer | None:
 def tell(session: Session) -> None:
     """From now on they are for nodes that have a notifier of their own; who took them so far may have none."""
     session.db.execute("UPDATE rota_meta SET value = 1 WHERE name = 'tells_admins'")
-    turns.end(session, _AUDIENCE)
+    relay_lease.end(session, _AUDIENCE)
 
 
 def peek(
     session: Session,
     node_id: str,
     done: Sequence[int],
-    set_aside: Sequence[SetAside],
+    set_aside: Sequence[FailedDelivery],
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
@@ -40,7 +40,7 @@ def peek(
     """Mostly there is nothing to tell: then nobody needs the turn. Or it is another node's to tell."""
     if not done and not set_aside and untold_since(session) is None:
         return []
-    node, until = turns.holder(session, _AUDIENCE)
+    node, until = relay_lease.holder(session, _AUDIENCE)
     is_anothers = node != node_id and is_held(until, session.time, lease)
     return None if is_anothers or _is_deaf(session, has_notifier) else Answer.WRITE
 
@@ -49,14 +49,14 @@ def relay(
     session: Session,
     node_id: str,
     done: Sequence[int],
-    set_aside: Sequence[SetAside],
+    set_aside: Sequence[FailedDelivery],
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
     has_notifier: bool,
 ) -> list[Notice] | None:
     """Forget what was told, keep the turn, give the next ones; None where it is another node's to tell."""
-    if _is_deaf(session, has_notifier) or not turns.take(session, _AUDIENCE, node_id, lease):
+    if _is_deaf(session, has_notifier) or not relay_lease.take(session, _AUDIENCE, node_id, lease):
         return None
     session.db.executemany("DELETE FROM rota_notice WHERE seq = ?", [(seq,) for seq in done])
     problems = [(each.error, each.seq) for each in set_aside]

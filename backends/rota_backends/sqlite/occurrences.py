@@ -10,20 +10,20 @@ from rota.backend import (
     NO_RUN,
     REPLAY_MEMORY,
     Bookmark,
-    Enqueue,
     EventLimits,
     Fact,
     FactKind,
     FireResult,
     Firing,
+    NewRun,
     Refusal,
     event_answer,
     event_occurrence,
     event_run_id,
 )
-from rota.event import Event
-from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
-from rota.run import Decision, DecisionKind
+from rota.model.event import Event
+from rota.model.run import Decision, DecisionKind
+from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota_backends.sqlite import keys
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import (
@@ -104,12 +104,12 @@ def _queue(
 # --- calls ---
 
 
-def enqueue(session: Session, batch: Sequence[Enqueue]) -> list[UUID | Refusal]:
+def enqueue(session: Session, batch: Sequence[NewRun]) -> list[UUID | Refusal]:
     """Item by item: the run that stands for it, or why none does."""
     return [_enqueue(session, each) for each in batch]
 
 
-def _enqueue(session: Session, new: Enqueue) -> UUID | Refusal:
+def _enqueue(session: Session, new: NewRun) -> UUID | Refusal:
     lane, run_id = session.lane(new.key), new.run_id.bytes
     known = _standing_for(session, new, lane, run_id)
     if known is not None:
@@ -133,11 +133,11 @@ def _enqueue(session: Session, new: Enqueue) -> UUID | Refusal:
     return new.run_id
 
 
-def _letter_name(new: Enqueue, letter: UUID) -> str:
+def _letter_name(new: NewRun, letter: UUID) -> str:
     return f"{new.key.scope_id}/{letter}"
 
 
-def _standing_for(session: Session, new: Enqueue, lane: Lane | None, run_id: bytes) -> UUID | Refusal | None:
+def _standing_for(session: Session, new: NewRun, lane: Lane | None, run_id: bytes) -> UUID | Refusal | None:
     """The run that stands for this already: a repeat, a replayed letter, a taken key; or why none can."""
     holder = None
     if new.idempotency_key is not None and lane is not None:

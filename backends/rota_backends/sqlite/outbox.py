@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from rota.backend import Fact, JobKey, SetAside, is_held
-from rota_backends.sqlite import turns
+from rota.backend import Fact, FailedDelivery, JobKey, is_held
+from rota_backends.sqlite import relay_lease
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, KINDS, instant
 from rota_backends.sqlite.facts import (
@@ -45,13 +45,13 @@ def peek_relay(
     session: Session,
     node_id: str,
     done: Sequence[int],
-    set_aside: Sequence[SetAside],
+    set_aside: Sequence[FailedDelivery],
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
 ) -> list[Fact] | Answer | None:
     """Another node relays; or there is nothing to tell, nothing to write down, and the lease is still fresh."""
-    holder, until = turns.holder(session, _AUDIENCE)
+    holder, until = relay_lease.holder(session, _AUDIENCE)
     if holder != node_id:
         return None if is_held(until, session.time, lease) else Answer.WRITE
     if done or set_aside or not is_held(until, session.time + lease / 2, lease / 2) or _page(session, skip, 1):
@@ -63,13 +63,13 @@ def relay(
     session: Session,
     node_id: str,
     done: Sequence[int],
-    set_aside: Sequence[SetAside],
+    set_aside: Sequence[FailedDelivery],
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
 ) -> list[Fact] | None:
     """Forget what was told, keep the turn, give the next page; None where another node has the turn."""
-    if not turns.take(session, _AUDIENCE, node_id, lease):
+    if not relay_lease.take(session, _AUDIENCE, node_id, lease):
         return None
     for each in set_aside:
         _put_aside(session, each)
@@ -104,7 +104,7 @@ def _keep_rest(session: Session, row: int, told: set[int]) -> None:
         session.db.execute("DELETE FROM rota_fact WHERE id = ?", (row,))
 
 
-def _put_aside(session: Session, aside: SetAside) -> None:
+def _put_aside(session: Session, aside: FailedDelivery) -> None:
     row, place = place_of(aside.seq)
     fact = _row(session, row).get(place)
     if fact is not None:

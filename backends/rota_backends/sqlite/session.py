@@ -12,7 +12,7 @@ from uuid import UUID
 from rota.backend import JobKey
 from rota.clock import Clock
 from rota.codec.definitions import read_definition
-from rota.definition import JobDefinition
+from rota.model.definition import JobDefinition
 from rota_backends.sqlite.codes import dump, micros
 from rota_backends.sqlite.facts import FactRow, pack
 from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, WITH_HEADS, Head, Lane

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from rota.backend import Claimed, ClaimRequest, FactKind, Settlement
 from rota.codec import to_dict
-from rota.run import Attempt, AttemptOutcome, RunState
+from rota.model.run import Attempt, AttemptOutcome, RunState
 from rota_backends.sqlite.claiming import claim
 from rota_backends.sqlite.codes import (
     DEAD_CODE,

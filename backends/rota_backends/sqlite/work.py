@@ -36,7 +36,7 @@ def renew(session: Session, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renew
     listed = {(ref.key, ref.token) for ref in leases}
     for claim in held(session, "l.node = ?", (node.node_id,), None):
         if (claim.key, claim.token) not in listed:
-            renewal.strays.append(LeaseRef(claim.key, claim.run_id, claim.token, node.lease))
+            renewal.orphans.append(LeaseRef(claim.key, claim.run_id, claim.token, node.lease))
     return renewal
 
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-from rota.api import JobScheduler
-from rota.definition import JobDefinition
-from rota.names import DEFAULT_SCOPE
-from rota.run import JobStatus
+from rota.model.definition import JobDefinition
+from rota.model.run import JobStatus
+from rota.model.validation import DEFAULT_SCOPE
+from rota.protocol import JobScheduler
 from rota_contracts.declare import cron
 from rota_contracts.scene import Scene
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from rota.api import JobScheduler
-from rota.event import Event
-from rota.names import DEFAULT_SCOPE
-from rota.run import JobRun, JobStatus
+from rota.model.event import Event
+from rota.model.run import JobRun, JobStatus
+from rota.model.validation import DEFAULT_SCOPE
+from rota.protocol import JobScheduler
 from rota_contracts.scene import Scene
 
 # Renewals are due at a third of the lease: with a long one, days pass without a heartbeat every ten seconds. Not too

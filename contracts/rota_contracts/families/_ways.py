@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.api import JobScheduler
-from rota.names import DEFAULT_SCOPE
-from rota.run import AttemptOutcome, JobRun, RunState
+from rota.model.run import AttemptOutcome, JobRun, RunState
+from rota.model.validation import DEFAULT_SCOPE
+from rota.protocol import JobScheduler
 from rota_contracts.scene import Scene
 
 LEASE = timedelta(seconds=6)

@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 
 from rota.access import AccessContext, JobApi, Role
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
 from rota.errors import AccessDenied
-from rota.names import LIFECYCLE_MODULE
-from rota.run import RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import RunState
+from rota.model.validation import LIFECYCLE_MODULE
+from rota.protocol import JobScheduler
 from rota_contracts.clause import clause
 from rota_contracts.declare import cron, manual, script
 from rota_contracts.scene import Scene

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from rota.api import JobScheduler
-from rota.run import RunState
+from rota.model.run import RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import event, manual
 from rota_contracts.families._look import status_of, ticking

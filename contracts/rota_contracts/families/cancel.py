@@ -6,9 +6,9 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
-from rota.run import AttemptOutcome, JobRun, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import AttemptOutcome, JobRun, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual, script
 from rota_contracts.families._look import payloads, status_of

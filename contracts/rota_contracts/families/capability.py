@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rota.capability import Capability, Precision
-from rota.definition import ScheduleOutcome
 from rota.errors import ScheduleError, UnsupportedCapability, UnsupportedPrecision
-from rota.run import RunState
+from rota.model.capability import Capability, Precision
+from rota.model.definition import ScheduleOutcome
+from rota.model.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual
 from rota_contracts.families._look import status_of, stored, ticking

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from rota.definition import ScheduleOutcome
-from rota.run import Retention
+from rota.model.definition import ScheduleOutcome
+from rota.model.run import Retention
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event
 from rota_contracts.families._reading import dues, runs_of, status_of

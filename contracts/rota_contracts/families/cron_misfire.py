@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rota.capability import Capability, Precision
 from rota.cron import Misfire
-from rota.definition import JobDefinition
-from rota.run import JobRun
+from rota.model.capability import Capability, Precision
+from rota.model.definition import JobDefinition
+from rota.model.run import JobRun
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron
 from rota_contracts.families._reading import dues, only_run, runs_of, status_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rota.cron import Overlap
-from rota.definition import RetryPolicy
-from rota.run import RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual
 from rota_contracts.families._reading import dues, runs_of

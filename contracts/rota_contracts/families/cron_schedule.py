@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rota.capability import Capability, Precision
 from rota.cron import Cron
 from rota.errors import InvalidCron, UnsupportedPrecision
+from rota.model.capability import Capability, Precision
 from rota_contracts.clause import clause
 from rota_contracts.declare import cron
 from rota_contracts.families._reading import LONG_LEASE, dues, only_run, status_of

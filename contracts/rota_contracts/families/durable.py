@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rota.cron import Cron
-from rota.definition import JobDefinition, RetryPolicy, ScheduleOutcome
-from rota.run import AttemptOutcome, Cause, RunState
+from rota.model.definition import JobDefinition, RetryPolicy, ScheduleOutcome
+from rota.model.run import AttemptOutcome, Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, key, manual, on_event, script
 from rota_contracts.families._ways import (

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
 from rota.errors import LaneFull
-from rota.event import Event
 from rota.events import EventStore, HookedEventStore, JobNotifyEventStore
-from rota.health import Health
-from rota.run import DecisionKind, JobRun, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.event import Event
+from rota.model.health import Health
+from rota.model.run import DecisionKind, JobRun, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event
 from rota_contracts.families._reading import runs_of, told

@@ -10,14 +10,14 @@ from uuid import UUID, uuid4
 import pytest
 from attrs import evolve
 
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
 from rota.errors import LaneFull
-from rota.event import Event
 from rota.events import JobNotifyEventStore
-from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
-from rota.outcome import Failed
-from rota.run import Cause, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.event import Event
+from rota.model.outcome import Failed
+from rota.model.run import Cause, RunState
+from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
+from rota.protocol import JobScheduler
 from rota_contracts.clause import clause
 from rota_contracts.declare import event, manual, on_event
 from rota_contracts.families._reading import only_run, runs_of

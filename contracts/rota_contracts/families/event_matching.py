@@ -6,9 +6,9 @@ import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
-from rota.api import JobScheduler
-from rota.names import PLATFORM_SCOPE
-from rota.run import Cause, Retention, RunState
+from rota.model.run import Cause, Retention, RunState
+from rota.model.validation import PLATFORM_SCOPE
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event
 from rota_contracts.families._reading import LONG_LEASE, only_run, runs_of

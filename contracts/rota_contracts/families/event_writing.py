@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rota.errors import RotaError
-from rota.event import Event
 from rota.events import InMemoryEventStore, JobNotifyEventStore
+from rota.model.event import Event
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import event, on_event
 from rota_contracts.families._reading import only_run, runs_of

@@ -8,9 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
-from rota.definition import RetryPolicy
-from rota.registry import HandlerRegistry
-from rota.run import AttemptOutcome, JobRun, RunState
+from rota.handlers import HandlerRegistry
+from rota.model.definition import RetryPolicy
+from rota.model.run import AttemptOutcome, JobRun, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual, script
 from rota_contracts.families._ways import ended, outcomes, succeeds, told

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from rota.definition import RetryPolicy
-from rota.run import RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import RunState
 from rota_contracts.clause import clause
 from rota_contracts.declare import cron, manual, script
 from rota_contracts.families._reading import dues

@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from rota.api import JobScheduler
-from rota.definition import IdempotencyKey, ScheduleOutcome
 from rota.errors import ScheduleError
-from rota.run import Cause
+from rota.model.definition import IdempotencyKey, ScheduleOutcome
+from rota.model.run import Cause
+from rota.protocol import JobScheduler
 from rota_contracts.clause import clause
 from rota_contracts.declare import cron, event, key, manual, on_event
 from rota_contracts.families._ways import told

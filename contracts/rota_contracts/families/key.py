@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rota.capability import Capability, Precision
-from rota.definition import ScheduleOutcome
 from rota.errors import UnsupportedPrecision
+from rota.model.capability import Capability, Precision
+from rota.model.definition import ScheduleOutcome
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual
 from rota_contracts.families._look import at_once, cluster, stored

@@ -6,11 +6,11 @@ import socket
 from datetime import timedelta
 from typing import Any
 
-from rota.api import JobScheduler
 from rota.clock import Gate
-from rota.definition import RetryPolicy
-from rota.outcome import Succeeded
-from rota.run import AttemptOutcome, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.outcome import Succeeded
+from rota.model.run import AttemptOutcome, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual
 from rota_contracts.families._ways import LEASE, PAST_LEASE, ended, is_increasing, outcomes, tokens, told

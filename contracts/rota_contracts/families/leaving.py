@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from rota.outcome import Succeeded
-from rota.run import AttemptOutcome, RunState
+from rota.model.outcome import Succeeded
+from rota.model.run import AttemptOutcome, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual, script
 from rota_contracts.families._ways import LEASE, LEAVING_TAKES, PAST_LEASE, ended, outcomes, payloads, told

@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
 from rota.errors import JobNotFound, RunNotFound
-from rota.run import AttemptOutcome, Cause, JobRun, Retention, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import AttemptOutcome, Cause, JobRun, Retention, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import event, manual, on_event, script
 from rota_contracts.families._ways import ended, outcomes, payloads

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
-from rota.event import Event
-from rota.names import LIFECYCLE_MODULE
-from rota.run import JobRun, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.event import Event
+from rota.model.run import JobRun, RunState
+from rota.model.validation import LIFECYCLE_MODULE
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual, script
 from rota_contracts.families._reading import only_run, told

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from rota.errors import LeaseLost, LockTaken
-from rota.scheduler import Scheduler
+from rota.scheduler.scheduler import Scheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.scene import Scene
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from rota.errors import JobNotFound, ScheduleError
-from rota.run import Cause, RunState
+from rota.model.run import Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual, on_event
 from rota_contracts.families._look import only, payloads, status_of, ticking

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rota.run import RunState
+from rota.model.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual
 from rota_contracts.families._ways import LEASE, PAST_LEASE, ended

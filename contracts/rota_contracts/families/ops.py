@@ -7,11 +7,11 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
 from rota.errors import RotaError
-from rota.health import Health, HealthReport
-from rota.run import RunState
+from rota.model.definition import RetryPolicy
+from rota.model.health import Health, HealthReport
+from rota.model.run import RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual, script
 from rota_contracts.families._ways import LEASE, ended, succeeds

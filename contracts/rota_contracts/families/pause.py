@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rota.definition import ScheduleOutcome
-from rota.run import Cause, RunState
+from rota.model.definition import ScheduleOutcome
+from rota.model.run import Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event, script
 from rota_contracts.families._look import only, payloads, status_of, ticking

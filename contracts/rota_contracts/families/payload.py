@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rota.definition import RetryPolicy
 from rota.errors import PayloadTooLarge
-from rota.names import MAX_PAYLOAD
-from rota.run import RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import RunState
+from rota.model.validation import MAX_PAYLOAD
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import key, manual
 from rota_contracts.scene import Scene
@@ -87,7 +87,7 @@ class PayloadClauses:
 
     @clause("ID-4", "what an attempt does to its copy of the payload is not seen by the next")
     async def test_an_attempt_does_not_see_what_an_earlier_one_did_to_its_payload(self, scene: Scene) -> None:
-        from rota.registry import HandlerRegistry
+        from rota.handlers import HandlerRegistry
 
         seen: list[list[str]] = []
         registry = HandlerRegistry()

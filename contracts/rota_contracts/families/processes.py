@@ -6,9 +6,9 @@ import signal
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from rota.api import JobScheduler
-from rota.capability import Capability
-from rota.run import AttemptOutcome, RunState
+from rota.model.capability import Capability
+from rota.model.run import AttemptOutcome, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual
 from rota_contracts.families._ways import outcomes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from rota.api import JobScheduler
-from rota.capability import Capability, Precision
 from rota.cron import Overlap
-from rota.definition import ScheduleOutcome
-from rota.run import RunState
+from rota.model.capability import Capability, Precision
+from rota.model.definition import ScheduleOutcome
+from rota.model.run import RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual
 from rota_contracts.families._look import at_once

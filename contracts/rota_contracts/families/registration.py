@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from rota.capability import Capability, Precision
 from rota.cron import Cron, Misfire, Overlap
-from rota.definition import IdempotencyKey, JobDefinition, Manual, OnEvent, RetryPolicy, ScheduleOutcome
 from rota.errors import InvalidCron, ScheduleError
-from rota.run import RunState
+from rota.model.capability import Capability, Precision
+from rota.model.definition import IdempotencyKey, JobDefinition, Manual, OnEvent, RetryPolicy, ScheduleOutcome
+from rota.model.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, key, manual
 from rota_contracts.families._look import at_once, cluster, only, payloads, status_of, stored

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from rota.definition import RetryPolicy, ScheduleOutcome
 from rota.errors import JobNotFound
-from rota.run import AttemptOutcome, DecisionKind, RunState
+from rota.model.definition import RetryPolicy, ScheduleOutcome
+from rota.model.run import AttemptOutcome, DecisionKind, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event, script
 from rota_contracts.families._look import payloads, ticking

@@ -8,8 +8,8 @@ from typing import Any
 from attrs import evolve
 
 from rota.cron import Cron, Misfire
-from rota.definition import JobDefinition, Manual, OnEvent, RetryPolicy, ScheduleOutcome
-from rota.run import AttemptOutcome, Cause, RunState
+from rota.model.definition import JobDefinition, Manual, OnEvent, RetryPolicy, ScheduleOutcome
+from rota.model.run import AttemptOutcome, Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event, script
 from rota_contracts.families._look import only, payloads, status_of, stored, ticking

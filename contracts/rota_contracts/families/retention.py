@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rota.api import JobScheduler
-from rota.definition import RetryPolicy
-from rota.run import Retention, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import Retention, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import clause
 from rota_contracts.declare import key, manual, script
 from rota_contracts.families._reading import LONG_LEASE, runs_of, status_of

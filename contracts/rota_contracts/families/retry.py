@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 
-from rota.definition import RetryPolicy
-from rota.run import AttemptOutcome, JobRun, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import AttemptOutcome, JobRun, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual, script
 from rota_contracts.families._ways import LEASE, PAST_LEASE, outcomes, told

@@ -6,7 +6,7 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from rota.run import Cause, RunState
+from rota.model.run import Cause, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, event, manual, on_event
 from rota_contracts.families._ways import LEASE, PAST_LEASE, payloads

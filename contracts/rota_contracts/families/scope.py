@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from rota.definition import ScheduleOutcome
 from rota.errors import JobNotFound, RunNotFound
-from rota.run import Retention, RunState
+from rota.model.definition import ScheduleOutcome
+from rota.model.run import Retention, RunState
 from rota_contracts.clause import clause
 from rota_contracts.declare import event, key, manual, on_event
 from rota_contracts.families._ways import told

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from rota.definition import RetryPolicy
 from rota.errors import PayloadTooLarge
-from rota.registry import HandlerRegistry
-from rota.run import RunState
+from rota.handlers import HandlerRegistry
+from rota.model.definition import RetryPolicy
+from rota.model.run import RunState
 from rota_contracts.clause import clause
 from rota_contracts.declare import event, manual, on_event
 from rota_contracts.families._ways import ended, told

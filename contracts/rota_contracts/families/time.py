@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota.errors import NotSettled
-from rota.run import RunState
+from rota.model.run import RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import cron, manual, script
 from rota_contracts.families._look import ticking

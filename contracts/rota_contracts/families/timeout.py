@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from rota.definition import RetryPolicy
-from rota.run import AttemptOutcome, RunState
+from rota.model.definition import RetryPolicy
+from rota.model.run import AttemptOutcome, RunState
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual, script
 from rota_contracts.families._ways import LEASE, ended, outcomes, told

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from rota.api import JobScheduler
-from rota.definition import ScheduleOutcome
 from rota.errors import JobNotFound, LaneFull
-from rota.run import Retention, RunState
+from rota.model.definition import ScheduleOutcome
+from rota.model.run import Retention, RunState
+from rota.protocol import JobScheduler
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import key, manual, script
 from rota_contracts.families._look import at_once, cluster, payloads

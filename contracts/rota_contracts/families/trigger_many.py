@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from rota.definition import TriggerOnce
 from rota.errors import JobNotFound, LaneFull, TriggersRefused
+from rota.model.definition import TriggerOnce
 from rota_contracts.clause import Level, clause
 from rota_contracts.declare import key, manual
 from rota_contracts.families._look import payloads

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-from rota.capability import Capability
 from rota.errors import OutcomeUnknown, StoreUnavailable
-from rota.run import RunState
-from rota.scheduler import Scheduler
+from rota.model.capability import Capability
+from rota.model.run import RunState
+from rota.scheduler.scheduler import Scheduler
 from rota_contracts.clause import clause
 from rota_contracts.declare import key, manual
 from rota_contracts.families._ways import ended

@@ -15,7 +15,7 @@ TITLE = "Rota (PostgreSQL)"
 PROMISES = ours_durable.PROMISES
 CONCURRENCY = 1_500  # in two claims of 750
 SETTINGS = f"concurrency {CONCURRENCY}, {ours_durable.SETTINGS}"
-UNFINISHED = "SELECT FROM rota.run LIMIT 1"
+UNFINISHED = "SELECT FROM rota.model.run LIMIT 1"
 
 
 def load(url: str, jobs: int, runs: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota import Cron, HandlerRegistry, InMemoryEventStore, JobContext, JobDefinition, JobNotifyEventStore, Scheduler
-from rota.ticker import Ticker
+from rota.node.ticker import Ticker
 from rota_backends.inprocess import InProcessBackend
 from tests.benchmarks.counting import Count, Watch
 from tests.benchmarks.entries.ours import Written

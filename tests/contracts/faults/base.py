@@ -30,9 +30,9 @@ from unittest.mock import patch as mock_patch
 
 from attrs import field, frozen
 
-from rota.api import JobScheduler
-from rota.capability import Capability
 from rota.clock import Clock
+from rota.model.capability import Capability
+from rota.protocol import JobScheduler
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
 from rota_contracts import BackendHarness, Harness

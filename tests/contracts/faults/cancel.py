@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from rota import lifecycle
 from rota.backend import Claim, FactKind, LeaseRef, NodeInfo, Renewal, Settlement
-from rota.run import AttemptOutcome, RunState
+from rota.decide import attempt as decide_attempt
+from rota.model.run import AttemptOutcome, RunState
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Run
 from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, reopened, replaced
@@ -42,7 +42,7 @@ class NeverAsks(InProcessBackend):
 
 
 def _is_a_failure(claim: Claim, node_id: str, reason: str) -> Settlement:
-    return lifecycle.dead_lettered(claim, node_id, AttemptOutcome.FAILED, "cancelled", reason)
+    return decide_attempt.dead_lettered(claim, node_id, AttemptOutcome.FAILED, "cancelled", reason)
 
 
 class RequestBeatsOutcome(InProcessBackend):
@@ -148,7 +148,7 @@ FAULTS = [
         "a stopped attempt is a failure",
         "CANCEL-1",
         of("CANCEL-1", "test_cancelling_a_running_attempt_emits_nothing"),
-        patch=replaced(lifecycle, "stopped", _is_a_failure),
+        patch=replaced(decide_attempt, "stopped", _is_a_failure),
     ),
     Fault(
         "a stopped attempt is tried again",

@@ -9,11 +9,11 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend import Claimed, ClaimRequest
-from rota.capability import Capability, Precision
 from rota.cron import Cron
-from rota.definition import JobDefinition, ScheduleOutcome
 from rota.errors import NotOpen, ScheduleError, UnsupportedCapability, UnsupportedPrecision
-from rota.scheduler import Scheduler
+from rota.model.capability import Capability, Precision
+from rota.model.definition import JobDefinition, ScheduleOutcome
+from rota.scheduler.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Agenda
 from rota_backends.inprocess.records import Lane

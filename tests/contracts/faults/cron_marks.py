@@ -8,11 +8,11 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import registering
-from rota.backend import Claimed, ClaimRequest, Due, FireResult, Firing, JobKey, Removal, Standing
+from rota.backend import Claimed, ClaimRequest, Due, FireResult, Firing, JobKey, JobRecord, Removal
 from rota.cron import Cron
-from rota.definition import JobDefinition, ScheduleOutcome
-from rota.planning import first_due
+from rota.decide import registration
+from rota.decide.occurrence import first_due
+from rota.model.definition import JobDefinition, ScheduleOutcome
 from rota_backends.inprocess import InProcessBackend, books
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Wrapped, all_of, nodes, on, reopened, replaced, unmarked
@@ -71,7 +71,7 @@ class ForgetsTheRemoved(InProcessBackend):
 class RemembersByHistory(InProcessBackend):
     """What was decided is what the history still shows."""
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         standing = await super().standing(key)
         runs = self._lanes[key].history or () if key in self._lanes else ()
         return evolve(standing, decided=max((run.due for run in runs if run.due is not None), default=None))
@@ -190,8 +190,8 @@ FAULTS = [
         ),
         patch=all_of(
             unmarked,
-            replaced(registering, "_keeps_place", lambda old, new: False),
-            replaced(registering, "first_due", _afresh),
+            replaced(registration, "_keeps_place", lambda old, new: False),
+            replaced(registration, "first_due", _afresh),
         ),
     ),
     Fault(
@@ -211,7 +211,7 @@ FAULTS = [
         "CRON-4",
         of("CRON-4", "registering_again_and_again_does_not_disturb_the_grid"),
         nodes(RegistersAnew),
-        replaced(registering, "first_due", _one_later),
+        replaced(registration, "first_due", _one_later),
     ),
     Fault(
         "a step back takes the schedule with it",

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota import planning, ticker
 from rota.backend import DueJob, Firing
-from rota.capability import Precision
 from rota.cron import Cron, Misfire
+from rota.decide import occurrence
+from rota.model.capability import Precision
+from rota.node import ticker
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Patch, on, replaced
@@ -34,19 +35,19 @@ def _with_trigger(job: DueJob, **wrong: Any) -> DueJob:
 
 def one_by_one(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     """Every missed occurrence gets a run."""
-    return planning.plan_firing(job, job.next_due, run_id)
+    return occurrence.plan_firing(job, job.next_due, run_id)
 
 
 def counts_one_less(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     """The run is for the latest; only the others were missed."""
-    firing = planning.plan_firing(job, now, run_id)
+    firing = occurrence.plan_firing(job, now, run_id)
     firing.missed_count = max(firing.missed_count - 1, 0)
     return firing
 
 
 def from_now_on(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     """After a misfire the interval begins anew."""
-    firing = planning.plan_firing(job, now, run_id)
+    firing = occurrence.plan_firing(job, now, run_id)
     if firing.missed_count and firing.next_due is not None:
         firing.next_due = now.replace(second=0) + (firing.next_due - firing.decided)
     return firing
@@ -54,7 +55,7 @@ def from_now_on(job: DueJob, now: datetime, run_id: UUID) -> Firing:
 
 def gives_up(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     """Too many missed start times."""
-    firing = planning.plan_firing(job, now, run_id)
+    firing = occurrence.plan_firing(job, now, run_id)
     if firing.missed_count > 100:
         firing.run_id = firing.next_due = None
     return firing
@@ -62,7 +63,7 @@ def gives_up(job: DueJob, now: datetime, run_id: UUID) -> Firing:
 
 def only_in_its_minute(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     """A tick that nobody saw within its minute is gone."""
-    firing = planning.plan_firing(job, now, run_id)
+    firing = occurrence.plan_firing(job, now, run_id)
     if now - firing.decided >= MINUTE:
         firing.run_id = None
     return firing
@@ -70,12 +71,12 @@ def only_in_its_minute(job: DueJob, now: datetime, run_id: UUID) -> Firing:
 
 def no_policy(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     """SKIP is ONCE."""
-    return planning.plan_firing(_with_trigger(job, misfire=Misfire.ONCE), now, run_id)
+    return occurrence.plan_firing(_with_trigger(job, misfire=Misfire.ONCE), now, run_id)
 
 
 def no_grace(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     """Grace is not looked at."""
-    return planning.plan_firing(_with_trigger(job, grace=None), now, run_id)
+    return occurrence.plan_firing(_with_trigger(job, grace=None), now, run_id)
 
 
 def strict_grace(job: DueJob, now: datetime, run_id: UUID) -> Firing:
@@ -83,7 +84,7 @@ def strict_grace(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     trigger = job.definition.trigger
     grace = trigger.grace if isinstance(trigger, Cron) else None
     less = None if grace is None else grace - timedelta(microseconds=1)
-    return planning.plan_firing(_with_trigger(job, grace=less), now, run_id)
+    return occurrence.plan_firing(_with_trigger(job, grace=less), now, run_id)
 
 
 FAULTS = [
@@ -127,20 +128,20 @@ FAULTS = [
         "a minute late is on time",
         "CRON-7",
         of("CRON-7", "a_minute_late_is_not_an_ordinary_tick", "skip_does_not_fire_what_is_a_minute_late"),
-        patch=replaced(planning, "unit", lambda definition: MINUTE + timedelta(microseconds=1)),
+        patch=replaced(occurrence, "unit", lambda definition: MINUTE + timedelta(microseconds=1)),
     ),
     Fault(
         "seconds are allowed a minute",
         "CRON-7",
         of("CRON-7", "a_second_late_is_not_an_ordinary_tick_to_the_second"),
         on(InProcessBackend, precision=Precision.SECOND),
-        replaced(planning, "unit", lambda definition: MINUTE),
+        replaced(occurrence, "unit", lambda definition: MINUTE),
     ),
     Fault(
         "a second late is a misfire",
         "CRON-7",
         of("CRON-7", "less_than_a_minute_late_is_not_a_misfire", "a_short_grace_does_not_lose_an_ordinary_tick"),
-        patch=replaced(planning, "unit", lambda definition: timedelta(seconds=1)),
+        patch=replaced(occurrence, "unit", lambda definition: timedelta(seconds=1)),
     ),
     Fault(
         "SKIP is not looked at",

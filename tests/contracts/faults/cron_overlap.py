@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rota.backend import Claim, FireResult, Firing, Removal, Settlement
-from rota.definition import JobDefinition
-from rota.run import Cause, RunState
+from rota.model.definition import JobDefinition
+from rota.model.run import Cause, RunState
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of

@@ -8,14 +8,15 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import planning, registering, ticker
 from rota.backend import Claim, ClaimRequest, Due, DueJob, Firing
-from rota.capability import Precision
 from rota.cron import Cron, value
 from rota.cron.plan import Plan, plan_for
-from rota.definition import JobDefinition, ScheduleOutcome
+from rota.decide import occurrence, registration
 from rota.errors import InvalidCron
-from rota.run import JobStatus
+from rota.model.capability import Precision
+from rota.model.definition import JobDefinition, ScheduleOutcome
+from rota.model.run import JobStatus
+from rota.node import ticker
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
 from tests.contracts.faults import _scanning
@@ -104,7 +105,7 @@ class SleepsSound(InProcessBackend):
 
 def drifts(job: DueJob, now: datetime, run_id: Any) -> Firing:
     """The next occurrence is a minute after this wake-up."""
-    firing = planning.plan_firing(job, now, run_id)
+    firing = occurrence.plan_firing(job, now, run_id)
     firing.next_due = now + timedelta(minutes=1)
     return firing
 
@@ -116,7 +117,7 @@ def after_now(definition: JobDefinition, began: datetime, decided: datetime | No
 
 def of_the_minute(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
     """A job to the second begins with its minute."""
-    return planning.first_due(definition, began.replace(second=0), decided)
+    return occurrence.first_due(definition, began.replace(second=0), decided)
 
 
 def before_now(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
@@ -240,20 +241,20 @@ FAULTS = [
             "the_first_instant_of_a_minute_does_not_count_twice",
             "a_replaced_trigger_fires_for_the_current_minute",
         ),
-        patch=replaced(registering, "first_due", after_now),
+        patch=replaced(registration, "first_due", after_now),
     ),
     Fault(
         "the current minute counts where seconds do",
         "CRON-6",
         of("CRON-6", "an_earlier_second_of_the_minute_does_not_fire"),
         on(InProcessBackend, precision=Precision.SECOND),
-        replaced(registering, "first_due", of_the_minute),
+        replaced(registration, "first_due", of_the_minute),
     ),
     Fault(
         "a new job makes up its last occurrence",
         "CRON-6",
         of("CRON-6", "an_earlier_occurrence_does_not_fire"),
-        patch=replaced(registering, "first_due", before_now),
+        patch=replaced(registration, "first_due", before_now),
     ),
     Fault(
         "the status foretells the wrong instant",

@@ -8,9 +8,9 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import planning
 from rota.cron import Cron
-from rota.run import RunState
+from rota.decide import occurrence
+from rota.model.run import RunState
 from rota_backends.inprocess.books import Keys
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
@@ -148,7 +148,7 @@ FAULTS = [
     ), reopened(_loses_marks)),
     Fault("a restart makes up every tick", "CRON-7", of(
         "CRON-7", "a_restart_does_not_replay_every_missed_tick",
-    ), reopened(), replaced(planning, "owed", _one_by_one)),
+    ), reopened(), replaced(occurrence, "owed", _one_by_one)),
     Fault("a restart forgets events", "EVENT-3", of(
         "EVENT-3", "a_restart_does_not_forget_events",
     ), reopened(_loses_events)),

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from rota.backend import EventLimits, JobKey, Refusal, Registration, Removal
-from rota.definition import OnEvent
-from rota.event import Event
-from rota.names import LIFECYCLE_MODULE, PLATFORM_SCOPE
+from rota.model.definition import OnEvent
+from rota.model.event import Event
+from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Subscriptions
 from rota_backends.inprocess.records import Lane

@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 from attrs import evolve
 
 from rota.backend import EventLimits, JobKey, Refusal
-from rota.event import Event
-from rota.upkeep import Sweep
+from rota.model.event import Event
+from rota.node.upkeep import Sweep
 from rota_backends.inprocess import InProcessBackend, occurrences
 from rota_backends.inprocess.books import Keys
 from rota_backends.inprocess.records import Lane

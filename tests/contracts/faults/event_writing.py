@@ -11,14 +11,14 @@ from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota import causation
-from rota.backend import NO_RUN, Bookmark, Enqueue, EventLimits, Refusal, event_occurrence
+from rota.backend import NO_RUN, Bookmark, EventLimits, NewRun, Refusal, event_occurrence
 from rota.errors import OutcomeUnknown
-from rota.event import Event
 from rota.events import JobNotifyEventStore, store
 from rota.events.notify import JobNotifyEventStore as Decorator
-from rota.run import Decision, DecisionKind, RunState
-from rota.upkeep import Sweep
+from rota.model import causation
+from rota.model.event import Event
+from rota.model.run import Decision, DecisionKind, RunState
+from rota.node.upkeep import Sweep
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
 from tests.contracts.faults._naming import of
@@ -123,7 +123,7 @@ class TrimsEvents(InProcessBackend):
 class HandsTheEventOn(InProcessBackend):
     """The next run of the job, whatever its cause, sees the last event."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         answer = super()._enqueue(new, now)
         history = self._lanes[new.key].history
         if isinstance(answer, UUID) and history:
@@ -144,7 +144,7 @@ class SortsTheQueue(InProcessBackend):
 class HasRoom(InProcessBackend):
     """There is no limit."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         return super()._enqueue(evolve(new, lane_limit=10**9), now)
 
     def _notify_one(self, lane: Lane, event: Event, limits: EventLimits, now: datetime) -> UUID | Refusal:
@@ -154,7 +154,7 @@ class HasRoom(InProcessBackend):
 class DelayedTakeNoRoom(InProcessBackend):
     """A run whose time has not come is no run yet."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         delayed = self._lanes[new.key].delayed or ()
         return super()._enqueue(evolve(new, lane_limit=new.lane_limit + len(delayed)), now)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import scheduler
-from rota.backend import Census, FireResult, Firing, JobKey, JobQuery, Prune, RunQuery, Settlement, Standing, StoredJob
-from rota.definition import JobDefinition
-from rota.run import Cause, JobRun
+from rota.backend import Census, FireResult, Firing, JobKey, JobQuery, JobRecord, Prune, RunQuery, Settlement, StoredJob
+from rota.model.definition import JobDefinition
+from rota.model.run import Cause, JobRun
+from rota.scheduler import scheduler
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
@@ -202,7 +202,7 @@ class IgnoresLetters(InProcessBackend):
 class TimesFromHistory(InProcessBackend):
     """The last times are those of the runs that are left."""
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         standing = await super().standing(key)
         if standing.job is None:
             return standing

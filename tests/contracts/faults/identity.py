@@ -11,10 +11,10 @@ from typing import Any
 from rota import codec
 from rota.access import AccessContext
 from rota.backend import Claim, JobKey
-from rota.context import JobContext
-from rota.names import check_name, check_payload
-from rota.run import Cause
-from rota.triggering import Triggering
+from rota.model.run import Cause
+from rota.model.validation import check_name, check_payload
+from rota.node.context import JobContext
+from rota.scheduler.triggers import Triggering
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
 from tests.contracts.faults.base import Fault, everywhere, of, on, replaced

@@ -10,7 +10,7 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend import Registered, Registration, Removal
-from rota.definition import JobDefinition, ScheduleOutcome
+from rota.model.definition import JobDefinition, ScheduleOutcome
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
 from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, reopened

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Enqueue, Refusal, Registered, Registration
+from rota.backend import NewRun, Refusal, Registered, Registration
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
 from rota_backends.inprocess.records import Lane, Run
@@ -60,7 +60,7 @@ class DuplicatesMoveTheEnd(InProcessBackend):
             self._registration_keys.take(name, object(), now + new.idempotency_key.ttl)
         return answer
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         answer = super()._enqueue(new, now)
         if isinstance(answer, UUID) and new.idempotency_key is not None:
             self._trigger_keys.take((*new.key, new.idempotency_key.key), answer, now + new.idempotency_key.ttl)
@@ -98,7 +98,7 @@ class KeysOfKeptRuns(KeysOfUnfinishedRuns):
 
 
 class WindowBeginsWithTheRun(InProcessBackend):
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         if new.idempotency_key is not None and new.delay:
             new.idempotency_key = evolve(new.idempotency_key, ttl=new.idempotency_key.ttl + new.delay)
         return super()._enqueue(new, now)

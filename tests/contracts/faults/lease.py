@@ -9,38 +9,38 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import lifecycle
 from rota.backend import (
     Claim,
     ClaimRequest,
     FactKind,
     JobKey,
+    JobRecord,
     LeaseRef,
     NodeInfo,
     Registration,
     Renewal,
     RunQuery,
     Settlement,
-    Standing,
 )
-from rota.held import Held
-from rota.lifecycle import Lost
-from rota.node import Node
-from rota.run import AttemptOutcome, JobRun
+from rota.decide import attempt as decide_attempt
+from rota.decide.attempt import Lost
+from rota.model.run import AttemptOutcome, JobRun
+from rota.node.attempt import RunningAttempt
+from rota.node.slots import Node
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, MakeHarness, on, replaced
 
 _A_DAY = timedelta(days=1)
-_why_final = lifecycle._why_final
+_why_final = decide_attempt._why_final
 _init = Node.__init__
 
 
 class ShownAsWaiting(InProcessBackend):
     """A run that was claimed is still queued, for who looks."""
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         standing = await super().standing(key)
         job = standing.job
         if job is None or job.running is None:
@@ -151,7 +151,7 @@ class LateRenewalsAreLost(InProcessBackend):
         late = [ref for ref in leases if _is_late(self._lanes[ref.key], now)]
         renewal = await super().renew(node, [ref for ref in leases if ref not in late])
         renewal.lost += late
-        renewal.strays = []
+        renewal.orphans = []
         return renewal
 
 
@@ -189,7 +189,7 @@ def _named_after_the_host(node: Node, *args: Any, **options: Any) -> None:
     _init(node, *args, **{**options, "node_id": socket.gethostname()})
 
 
-async def _extends_nothing(node: Node, held: Held, delta: timedelta) -> None:
+async def _extends_nothing(node: Node, held: RunningAttempt, delta: timedelta) -> None:
     return None
 
 
@@ -255,5 +255,5 @@ FAULTS = [
     ), _settling(_losses_are_quiet)),
     Fault("a run may be lost for ever", "LEASE-3", of(
         "LEASE-3", "a_run_that_kills_nodes_does_not_go_round_for_ever",
-    ), patch=replaced(lifecycle, "_why_final", _survives_losses)),
+    ), patch=replaced(decide_attempt, "_why_final", _survives_losses)),
 ]  # fmt: skip

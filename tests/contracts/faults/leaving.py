@@ -12,18 +12,18 @@ from uuid import uuid4
 
 from attrs import evolve
 
-from rota import executor, leaving
 from rota.backend import Claimed, ClaimRequest, Due, FactKind, LeaseRef
-from rota.executor import HandBack
-from rota.held import Held
-from rota.node import Node
+from rota.node import executor, shutdown
+from rota.node.attempt import RunningAttempt
+from rota.node.executor import HandBack
+from rota.node.slots import Node
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
 from rota_contracts import BackendHarness
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, on, replaced
 
-_until_empty = leaving._until_empty
+_until_empty = shutdown._until_empty
 _accept = executor._accept
 _open = BackendHarness.open
 
@@ -44,7 +44,7 @@ async def _keeps_what_it_cancelled(node: Node, refs: Sequence[LeaseRef]) -> None
     """Of which only the store is not told."""
 
 
-def _throws_results_away(held: Held, result: Any) -> Any:
+def _throws_results_away(held: RunningAttempt, result: Any) -> Any:
     is_leaving = held.is_asked_to_stop and held.stop_reason is None and not held.is_timed_out
     return HandBack() if is_leaving else _accept(held, result)
 
@@ -120,7 +120,7 @@ FAULTS = [
     ), patch=_does_not_know_that_it_leaves),
     Fault("a leaving node hardly drains", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_cut_off_what_ends_in_time",
-    ), patch=replaced(leaving, "_until_empty", _hardly_drains)),
+    ), patch=replaced(shutdown, "_until_empty", _hardly_drains)),
     Fault("a leaving node keeps what it cancelled", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_keep_what_it_cancelled",
     ), patch=replaced(Node, "hand_back_leases", _keeps_what_it_cancelled)),
@@ -135,7 +135,7 @@ FAULTS = [
     ), patch=replaced(executor, "_accept", _throws_results_away)),
     Fault("a node waits for stubborn bodies", "LEASE-5", of(
         "LEASE-5", "a_stubborn_body_does_not_keep_the_node_from_leaving",
-    ), patch=replaced(leaving, "_until_empty", _takes_its_time)),
+    ), patch=replaced(shutdown, "_until_empty", _takes_its_time)),
     Fault("a leaving node cancels the queue", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_take_queued_runs_with_it",
     ), on(QueueLeaves)),

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Enqueue, Notice, Refusal, RunQuery
-from rota.relay import ToAdmins
-from rota.run import JobRun, RunState
+from rota.backend import NewRun, Notice, Refusal, RunQuery
+from rota.model.run import JobRun, RunState
+from rota.node.relay import ToAdmins
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
 from rota_backends.inprocess.records import Run
@@ -95,7 +95,7 @@ class ForgetsReplays(InProcessBackend):
 class RevivesJobs(InProcessBackend):
     """A replay brings its job back."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         letter = self._runs.get(new.replay_of.int) if new.replay_of is not None else None
         if letter is not None and letter.lane.definition is None:
             letter.lane.definition = letter.definition

@@ -7,26 +7,28 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from rota import lifecycle, relay, scheduler
 from rota.backend import (
     Claimed,
     ClaimRequest,
-    Enqueue,
     Fact,
     FactKind,
     FireResult,
     Firing,
     JobKey,
+    NewRun,
     Refusal,
     Registration,
 )
-from rota.definition import JobDefinition
-from rota.event import Event
+from rota.decide import attempt as decide_attempt
 from rota.events import EventStore, InMemoryEventStore, hooked
 from rota.events.hooked import Listener
-from rota.parts import Parts
-from rota.relay import Relay
-from rota.run import AttemptOutcome, Cause
+from rota.model.definition import JobDefinition
+from rota.model.event import Event
+from rota.model.run import AttemptOutcome, Cause
+from rota.node import relay
+from rota.node.relay import Relay
+from rota.node.runtime import Runtime
+from rota.scheduler import scheduler
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Outbox
 from rota_backends.inprocess.records import Lane, Run
@@ -105,7 +107,7 @@ class TellsOfHandingBack(InProcessBackend):
 class TellsTooEarly(InProcessBackend):
     """Queued is as good as started."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         answer = super()._enqueue(new, now)
         if isinstance(answer, UUID) and answer.int in self._runs:
             run = self._runs[answer.int]
@@ -125,7 +127,7 @@ class WaitsToBeHeard(InProcessBackend):
 
 
 _details = Fact.details
-_decide = lifecycle.retried
+_decide = decide_attempt.retried
 
 
 def says(**wrong: Callable[[dict[str, Any]], Any]) -> Patch:
@@ -190,9 +192,9 @@ class OneBatch(InProcessBackend):
         return await super().relay(node_id, done=done, skip=(), **options)
 
 
-def _tells_nobody(*args: Any, events: EventStore | None, **options: Any) -> Parts:
+def _tells_nobody(*args: Any, events: EventStore | None, **options: Any) -> Runtime:
     """Who has no event store relays too, and forgets what it is given."""
-    return Parts(*args, events=events or InMemoryEventStore(), **options)
+    return Runtime(*args, events=events or InMemoryEventStore(), **options)
 
 
 FAULTS = [
@@ -218,7 +220,7 @@ FAULTS = [
             "a_dead_letter_is_not_told_without_its_failure",
             "a_lost_last_attempt_is_told_as_a_dead_letter",
         ),
-        patch=replaced(lifecycle, "_DEATH", (FactKind.DEAD_LETTERED,)),
+        patch=replaced(decide_attempt, "_DEATH", (FactKind.DEAD_LETTERED,)),
     ),
     Fault("cancelling is told", "HIST-3", of("HIST-3", "a_cancelled_run_is_not_told_of_again"), on(TellsOfCancelling)),
     Fault("skipping is told", "HIST-3", of("HIST-3", "nothing_is_told_of_what_did_not_run"), on(TellsOfSkipping)),
@@ -226,7 +228,7 @@ FAULTS = [
         "attempts are lost in silence",
         "HIST-3",
         of("HIST-3", "a_lost_attempt_is_not_passed_over"),
-        patch=replaced(lifecycle, "retried", _lost_in_silence),
+        patch=replaced(decide_attempt, "retried", _lost_in_silence),
     ),
     Fault("handing back is told", "HIST-3", of("HIST-3", "a_hand_back_is_not_told"), on(TellsOfHandingBack)),
     Fault(
@@ -313,7 +315,7 @@ FAULTS = [
         "events go to nodes that tell nobody",
         "HIST-4",
         of("HIST-4", "a_node_without_an_event_store_does_not_swallow_events"),
-        patch=replaced(scheduler, "Parts", _tells_nobody),
+        patch=replaced(scheduler, "Runtime", _tells_nobody),
     ),
     Fault(
         "a failing listener is the last one",

@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import locks
 from rota.backend import LockGrant
+from rota.scheduler import locks
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Patch, on, replaced

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.backend import Enqueue, Refusal, RunQuery
+from rota.backend import NewRun, Refusal, RunQuery
 from rota.cron import Cron
 from rota.errors import JobNotFound, LaneFull, ScheduleError
-from rota.run import Cause, JobRun, RunState
+from rota.model.run import Cause, JobRun, RunState
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, reopened
 
@@ -17,7 +17,7 @@ from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, reopened
 class TriggersAreTicks(InProcessBackend):
     """A trigger of a cron job is an occurrence."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         lane = self._lanes.get(new.key)
         if lane is not None and lane.definition is not None and isinstance(lane.definition.trigger, Cron):
             new.cause = Cause.CRON
@@ -27,7 +27,7 @@ class TriggersAreTicks(InProcessBackend):
 class TriggersMoveTheSchedule(InProcessBackend):
     """The next occurrence was brought forward."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         answer = super()._enqueue(new, now)
         lane = self._lanes.get(new.key)
         if lane is not None and lane.definition is not None and lane.next_due is not None:
@@ -42,7 +42,7 @@ class HistoryOfStartedRuns(InProcessBackend):
 
 
 class EmptyIsNone(InProcessBackend):
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         new.payload = new.payload or None
         return super()._enqueue(new, now)
 
@@ -66,7 +66,7 @@ class TriggersItsOwnHandlersOnly(Wrapped):
 
 
 class StartsAStepEarly(InProcessBackend):
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         if new.delay:
             new.delay -= self.resolution
         return super()._enqueue(new, now)
@@ -75,7 +75,7 @@ class StartsAStepEarly(InProcessBackend):
 class DelaysWaitForEachOther(InProcessBackend):
     """One timer per job."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         lane = self._lanes.get(new.key)
         if new.delay and lane is not None and lane.delayed:
             new.delay = max(new.delay, max(entry[0] for entry in lane.delayed) - now)
@@ -93,7 +93,7 @@ class RefusesZero(Wrapped):
 class JobBeforeRepeat(InProcessBackend):
     """Whether the job is there is asked first, of repeats too."""
 
-    def _known(self, new: Enqueue, now: datetime) -> UUID | Refusal | None:
+    def _known(self, new: NewRun, now: datetime) -> UUID | Refusal | None:
         lane = self._lanes.get(new.key)
         return Refusal.NO_SUCH_JOB if lane is None or lane.definition is None else super()._known(new, now)
 

@@ -10,18 +10,19 @@ from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota import executor, triggering
 from rota.access import AccessContext, JobApi, Role, api
 from rota.access.audit import Audit
-from rota.backend import Enqueue, Fact, Refusal
-from rota.definition import JobDefinition
+from rota.backend import Fact, NewRun, Refusal
+from rota.decide.attempt import Refused
 from rota.errors import PayloadTooLarge, StoreUnavailable
-from rota.executor import Executor
-from rota.health import Health, HealthReport
-from rota.held import Held
-from rota.lifecycle import Refused
-from rota.loops import Loop, Turn
-from rota.names import check_payload
+from rota.model.definition import JobDefinition
+from rota.model.health import Health, HealthReport
+from rota.model.validation import check_payload
+from rota.node import executor
+from rota.node.attempt import RunningAttempt
+from rota.node.executor import Executor
+from rota.node.loop import Loop, Turn
+from rota.scheduler import triggers
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Patch, Wrapped, nodes, on, replaced
@@ -76,19 +77,19 @@ class Swallows(Wrapped):
 class NoTriggerKeys(InProcessBackend):
     """Keys of triggers are not kept."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         return super()._enqueue(evolve(new, idempotency_key=None), now)
 
 
 # --- secrecy ---
 
 
-async def _logs(runs: Executor, held: Held) -> Any:
+async def _logs(runs: Executor, held: RunningAttempt) -> Any:
     logging.getLogger("rota").debug("running with %r", held.claim.payload)
     return await _perform(runs, held)
 
 
-def _quotes(held: Held, error: BaseException) -> Any:
+def _quotes(held: RunningAttempt, error: BaseException) -> Any:
     if isinstance(error, executor._NotItsPayload):
         return Refused("undecodable payload", f"{error} in {held.claim.payload!r}")
     return _judge(held, error)
@@ -155,7 +156,7 @@ FAULTS = [
     ), patch=replaced(Fact, "details", _tells)),
     Fault("a refusal quotes the payload", "OPS-3", of(
         "OPS-3", "a_refusal_does_not_quote_the_payload",
-    ), patch=replaced(triggering, "check_payload", _refuses_loudly)),
+    ), patch=replaced(triggers, "check_payload", _refuses_loudly)),
     Fault("repr shows payloads", "ACCESS-2", of(
         "ACCESS-2", "repr_does_not_show_a_payload",
     ), patch=replaced(JobDefinition, "__repr__", _shown)),

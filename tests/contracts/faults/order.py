@@ -13,9 +13,9 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend import Claim, Claimed, ClaimRequest, Settlement
-from rota.executor import Executor
-from rota.run import AttemptOutcome, RunState
-from rota.threads import Threads
+from rota.model.run import AttemptOutcome, RunState
+from rota.node.executor import Executor
+from rota.node.threads import Threads
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.ready import Bucket, ReadyLanes
 from rota_backends.inprocess.records import Lane, Run

@@ -9,9 +9,9 @@ from typing import Any
 from attrs import evolve
 
 from rota.backend import Claimed, ClaimRequest, Due, Fact, FactKind, PauseChange, Registration, StoredJob
-from rota.planning import first_due
-from rota.registering import resumption
-from rota.run import JobStatus
+from rota.decide.occurrence import first_due
+from rota.decide.registration import resumption
+from rota.model.run import JobStatus
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.ready import ReadyLanes
 from rota_backends.inprocess.records import Lane

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Claimed, ClaimRequest, Due, Enqueue, FireResult, Firing, JobKey, LeaseRef, Refusal, Settlement
-from rota.capability import Capability, Precision
+from rota.backend import Claimed, ClaimRequest, Due, FireResult, Firing, JobKey, LeaseRef, NewRun, Refusal, Settlement
+from rota.model.capability import Capability, Precision
 from rota_backends.sqlite import SqliteBackend, schema, settling
 from rota_backends.sqlite.codes import micros
 from rota_backends.sqlite.session import Session
@@ -123,10 +123,10 @@ class KeysOfTheProcess(SqliteBackend):
         super().__init__(path, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         self._seen: dict[tuple[JobKey, str], UUID] = {}
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         return [await self._enqueue(each) for each in batch]
 
-    async def _enqueue(self, new: Enqueue) -> UUID | Refusal:
+    async def _enqueue(self, new: NewRun) -> UUID | Refusal:
         if new.idempotency_key is not None:
             first = self._seen.setdefault((new.key, new.idempotency_key.key), new.run_id)
             if first != new.run_id:

@@ -8,14 +8,14 @@ from typing import Any
 
 from attrs import evolve
 
-from rota.backend import JobKey, Registered, Registration, Standing, schedule_text
-from rota.capability import Precision
+from rota.backend import JobKey, JobRecord, Registered, Registration, schedule_text
 from rota.cron import Cron
-from rota.definition import JobDefinition, Manual, ScheduleOutcome
+from rota.decide.occurrence import first_due
+from rota.decide.registration import registration
 from rota.errors import InvalidCron, UnsupportedPrecision
-from rota.names import check_duration
-from rota.planning import first_due
-from rota.registering import registration
+from rota.model.capability import Precision
+from rota.model.definition import JobDefinition, Manual, ScheduleOutcome
+from rota.model.validation import check_duration
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import declare
 from tests.contracts.faults.base import Fault, Wrapped, all_of, everywhere, nodes, of, on, replaced, unmarked
@@ -24,7 +24,7 @@ from tests.contracts.faults.base import Fault, Wrapped, all_of, everywhere, node
 class RegistersWithoutGuard(InProcessBackend):
     """Reads, goes over the network, and writes whatever has happened meanwhile."""
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         found = await super().standing(key)
         await asyncio.sleep(0)
         return found
@@ -54,7 +54,7 @@ class TellsNothing(InProcessBackend):
 
 
 def _stores_what_is_unchanged(
-    standing: Standing, new: JobDefinition, key: Any, began: datetime, request_id: Any
+    standing: JobRecord, new: JobDefinition, key: Any, began: datetime, request_id: Any
 ) -> tuple[Registration | None, ScheduleOutcome]:
     made, outcome = registration(standing, new, key, began, request_id)
     if outcome is ScheduleOutcome.UNCHANGED:
@@ -64,7 +64,7 @@ def _stores_what_is_unchanged(
 
 
 def _compares_a_digest(
-    standing: Standing, new: JobDefinition, key: Any, began: datetime, request_id: Any
+    standing: JobRecord, new: JobDefinition, key: Any, began: datetime, request_id: Any
 ) -> tuple[Registration | None, ScheduleOutcome]:
     old = standing.job.definition if standing.job else None
     if old is not None and _digest(old) == _digest(new):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from rota import registering
 from rota.backend import Claim, Due, JobKey, Registration
 from rota.cron import Cron
-from rota.definition import JobDefinition
-from rota.planning import first_due
+from rota.decide import registration
+from rota.decide.occurrence import first_due
+from rota.model.definition import JobDefinition
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Subscriptions
 from rota_backends.inprocess.records import Lane
@@ -154,7 +154,7 @@ _OCCURRENCES: Sequence[Fault] = [
         "a replacement starts the schedule anew",
         "REG-3",
         of("REG-3", "test_a_replacement_does_not_drop_owed_occurrences"),
-        patch=replaced(registering, "_keeps_place", _never_keeps),
+        patch=replaced(registration, "_keeps_place", _never_keeps),
     ),
     Fault(
         "a replacement forgets what was decided",
@@ -162,8 +162,8 @@ _OCCURRENCES: Sequence[Fault] = [
         of("REG-3", "test_a_replacement_does_not_move_an_unchanged_schedule"),
         patch=all_of(
             unmarked,
-            replaced(registering, "_keeps_place", _never_keeps),
-            replaced(registering, "first_due", _forgets_the_mark),
+            replaced(registration, "_keeps_place", _never_keeps),
+            replaced(registration, "first_due", _forgets_the_mark),
         ),
     ),
     Fault(
@@ -181,13 +181,13 @@ _OCCURRENCES: Sequence[Fault] = [
             "test_owed_occurrences_of_a_replaced_trigger_do_not_run",
             "test_a_change_of_zone_does_not_keep_the_old_times",
         ),
-        patch=replaced(registering, "_keeps_place", _always_keeps),
+        patch=replaced(registration, "_keeps_place", _always_keeps),
     ),
     Fault(
         "a new trigger misses the current minute",
         "REG-3",
         of("REG-3", "test_a_new_trigger_does_not_miss_or_repeat_the_current_minute"),
-        patch=replaced(registering, "first_due", _only_later),
+        patch=replaced(registration, "first_due", _only_later),
     ),
     Fault(
         "old subscriptions stay",

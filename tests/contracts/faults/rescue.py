@@ -7,7 +7,7 @@ from datetime import datetime
 from attrs import evolve
 
 from rota.backend import FireResult, Firing, Settlement
-from rota.run import RunState
+from rota.model.run import RunState
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, on, unmarked

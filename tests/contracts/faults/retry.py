@@ -9,22 +9,23 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import executor, lifecycle, node
 from rota.backend import Claim, Claimed, ClaimRequest, RunQuery, Settlement
-from rota.executor import SUCCEEDED
-from rota.held import Held
-from rota.lifecycle import Lost, Stopped
-from rota.outcome import Failed, Retry, Succeeded
-from rota.run import AttemptOutcome, JobRun, RunState
+from rota.decide import attempt as decide_attempt
+from rota.decide.attempt import Lost, Stopped
+from rota.model.outcome import Failed, Retry, Succeeded
+from rota.model.run import AttemptOutcome, JobRun, RunState
+from rota.node import executor, slots
+from rota.node.attempt import RunningAttempt
+from rota.node.executor import SUCCEEDED
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Nodes
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, MakeHarness, Patch, all_of, on, replaced
 
-_wait_after = lifecycle.wait_after
-_why_final = lifecycle._why_final
-_nominal = lifecycle.nominal_backoff
+_wait_after = decide_attempt.wait_after
+_why_final = decide_attempt._why_final
+_nominal = decide_attempt.nominal_backoff
 _judge = executor._judge
 _accept = executor._accept
 
@@ -127,7 +128,7 @@ class StopsAtTheUnknown(InProcessBackend):
 
 
 def _why(wrong: Callable[[Claim, Any, datetime], str | None]) -> Patch:
-    return replaced(lifecycle, "_why_final", wrong)
+    return replaced(decide_attempt, "_why_final", wrong)
 
 
 def _one_more(claim: Claim, outcome: Any, now: datetime) -> str | None:
@@ -151,7 +152,7 @@ def _a_little_old(claim: Claim, outcome: Any, now: datetime) -> str | None:
 
 
 def _waits(wrong: Callable[[Claim, Any, Callable[[], float]], timedelta]) -> Patch:
-    return replaced(lifecycle, "wait_after", wrong)
+    return replaced(decide_attempt, "wait_after", wrong)
 
 
 def _only_upwards(claim: Claim, outcome: Any, rng: Callable[[], float]) -> timedelta:
@@ -177,10 +178,10 @@ def _accepting(wrong: Callable[[Any], Any]) -> Patch:
     return replaced(executor, "_accept", lambda held, result: _accept(held, wrong(result)))
 
 
-def _judging(kind: type[BaseException], wrong: Callable[[Held, BaseException], Any]) -> Patch:
+def _judging(kind: type[BaseException], wrong: Callable[[RunningAttempt, BaseException], Any]) -> Patch:
     """Errors of this kind are judged wrongly."""
 
-    def judge(held: Held, error: BaseException) -> Any:
+    def judge(held: RunningAttempt, error: BaseException) -> Any:
         return wrong(held, error) if isinstance(error, kind) else _judge(held, error)
 
     return replaced(executor, "_judge", judge)
@@ -195,10 +196,10 @@ def _plain_text(value: object) -> str:
 
 
 def _untold_death(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, reason: str) -> Settlement:
-    return evolve(_dead_lettered(claim, node_id, kind, error, reason), facts=lifecycle._RETRY)
+    return evolve(_dead_lettered(claim, node_id, kind, error, reason), facts=decide_attempt._RETRY)
 
 
-_dead_lettered = lifecycle.dead_lettered
+_dead_lettered = decide_attempt.dead_lettered
 
 FAULTS = [
     Fault("an attempt is counted when it ends", "RETRY-1", of(
@@ -221,7 +222,7 @@ FAULTS = [
     ) + of("LEASE-5", "a_retry_handed_back_does_not_begin_anew"), on(HandBacksCount)),
     Fault("the first wait of the list is left out", "RETRY-2", of(
         "RETRY-2", "waits_do_not_leave_the_list",
-    ), patch=replaced(lifecycle, "nominal_backoff", lambda policy, attempt: _nominal(policy, attempt + 1))),
+    ), patch=replaced(decide_attempt, "nominal_backoff", lambda policy, attempt: _nominal(policy, attempt + 1))),
     Fault("retries come after half the wait", "RETRY-2", of(
         "RETRY-2", "a_retry_does_not_come_early", "a_plain_retry_does_not_skip_the_backoff",
     ), patch=_waits(_half)),
@@ -261,10 +262,10 @@ FAULTS = [
     Fault("error texts are taken as they come", "RETRY-3", of(
         "RETRY-3", "an_error_without_text_does_not_break_the_error_path",
         "an_odd_error_text_does_not_break_the_error_path", "an_endless_error_is_not_stored_whole",
-    ), patch=replaced(lifecycle, "safe_text", _plain_text)),
+    ), patch=replaced(decide_attempt, "safe_text", _plain_text)),
     Fault("JobFailed without JobDeadLettered", "RETRY-3", of(
         "RETRY-3", "the_last_failure_does_not_vanish",
-    ), patch=replaced(lifecycle, "dead_lettered", _untold_death)),
+    ), patch=replaced(decide_attempt, "dead_lettered", _untold_death)),
     Fault("a run that failed for good is in no list", "RETRY-3", of(
         "RETRY-3", "the_last_failure_does_not_vanish",
     ), on(NoLetters)),
@@ -285,7 +286,7 @@ FAULTS = [
     ), on(FromTheTrigger)),
     Fault("a missing handler is retried", "RETRY-4", of(
         "RETRY-4", "a_missing_handler_is_not_retried",
-    ), patch=all_of(replaced(node, "missing_handler", _missing), replaced(executor, "missing_handler", _missing))),
+    ), patch=all_of(replaced(slots, "missing_handler", _missing), replaced(executor, "missing_handler", _missing))),
     Fault("nodes do not know of each other's handlers", "RETRY-4", of(
         "RETRY-4", "a_node_does_not_take_runs_it_has_no_handler_for",
         "a_busy_node_does_not_make_its_handlers_missing",

@@ -9,8 +9,8 @@ from attrs import evolve
 
 from rota.backend import JobQuery, RunQuery, StoredJob
 from rota.errors import JobNotFound, RunNotFound
-from rota.names import LIFECYCLE_MODULE
-from rota.run import JobRun
+from rota.model.run import JobRun
+from rota.model.validation import LIFECYCLE_MODULE
 from rota_backends.inprocess import InProcessBackend, books
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults.base import Fault, Wrapped, nodes, of, on, replaced

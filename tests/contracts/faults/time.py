@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from attrs import evolve
 
-from rota.backend import JobKey, RunQuery, Standing
+from rota.backend import JobKey, JobRecord, RunQuery
 from rota.clock import Phase, VirtualClock
-from rota.run import JobRun
+from rota.model.run import JobRun
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness
 from tests.contracts.faults.base import Fault, of, on, replaced
@@ -20,7 +20,7 @@ class HostTime(InProcessBackend):
     async def runs(self, query: RunQuery) -> list[JobRun]:
         return [evolve(run, queued_at=datetime.now(UTC)) for run in await super().runs(query)]
 
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         found = await super().standing(key)
         if found.job is None or found.job.last_attempt_at is None:
             return found

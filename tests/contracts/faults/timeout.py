@@ -8,13 +8,14 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import executor, lifecycle
 from rota.backend import Claim
-from rota.context import JobContext
-from rota.executor import SUCCEEDED
-from rota.held import Held
-from rota.lifecycle import TimedOut
-from rota.node import Node
+from rota.decide import attempt as decide_attempt
+from rota.decide.attempt import TimedOut
+from rota.node import executor
+from rota.node.attempt import RunningAttempt
+from rota.node.context import JobContext
+from rota.node.executor import SUCCEEDED
+from rota.node.slots import Node
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
@@ -40,16 +41,16 @@ def _timeouts(wrong: Callable[[timedelta], timedelta | None]) -> MakeHarness:
     return on(Timed)
 
 
-def _accepts_late(held: Held, result: Any) -> Any:
+def _accepts_late(held: RunningAttempt, result: Any) -> Any:
     return SUCCEEDED if held.is_timed_out else _accept(held, result)
 
 
-def _frees_at_once(node: Node, held: Held) -> None:
+def _frees_at_once(node: Node, held: RunningAttempt) -> None:
     _time_out(node, held)
     node.give_up(held)
 
 
-def _endless_grace(node: Node, held: Held) -> None:
+def _endless_grace(node: Node, held: RunningAttempt) -> None:
     _cancel(node, held)
     if held.grace_until is not None:
         held.grace_until += _A_DAY.total_seconds()
@@ -81,5 +82,5 @@ FAULTS = [
     ), patch=replaced(Node, "cancel", _endless_grace)),
     Fault("a timeout is final", "LEASE-4", of(
         "LEASE-4", "a_timeout_is_not_the_end_of_the_run",
-    ), patch=replaced(lifecycle, "_why_final", _is_final)),
+    ), patch=replaced(decide_attempt, "_why_final", _is_final)),
 ]  # fmt: skip

@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from rota.backend import Enqueue, Refusal, Settlement
-from rota.run import RunState
+from rota.backend import NewRun, Refusal, Settlement
+from rota.model.run import RunState
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults.base import Fault, of, on, reopened
 from tests.contracts.faults.key import RenamedKeys, with_keys, without_keys
 
 
 class IgnoresTriggerKeys(InProcessBackend):
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         new.idempotency_key = None
         return super()._enqueue(new, now)
 
@@ -30,7 +30,7 @@ class SharesTheBook(InProcessBackend):
 class LooksThenInserts(InProcessBackend):
     """Two statements, and a network between them."""
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         now = self.clock.now()
         for new in batch:
             key, new.idempotency_key = new.idempotency_key, None
@@ -56,7 +56,7 @@ class KeyBlocksItsOwnRetry(InProcessBackend):
 class KeyBeforeJob(InProcessBackend):
     """Looks at the key, takes it, and then finds that there is no such job."""
 
-    def _enqueue(self, new: Enqueue, now: datetime) -> UUID | Refusal:
+    def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         key, new.idempotency_key = new.idempotency_key, None
         if key is None:
             return super()._enqueue(new, now)
@@ -70,7 +70,7 @@ class KeyBeforeJob(InProcessBackend):
 class TakesItsOwnKeyAgain(InProcessBackend):
     """A key that the run itself holds is as good as one it has just taken."""
 
-    def _known(self, new: Enqueue, now: datetime) -> UUID | Refusal | None:
+    def _known(self, new: NewRun, now: datetime) -> UUID | Refusal | None:
         known = super()._known(new, now)
         return None if known == new.run_id and new.run_id.int not in self._runs else known
 

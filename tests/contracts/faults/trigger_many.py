@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 from uuid import UUID
 
-from rota.backend import Enqueue, Refusal
+from rota.backend import NewRun, Refusal
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faults.base import Fault, of, on, reopened
 
@@ -16,14 +16,14 @@ from tests.contracts.faults.base import Fault, of, on, reopened
 class StoresBackwards(InProcessBackend):
     """Each job's last one first: the answers are in order."""
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         return (await super().enqueue(batch[::-1], within=within))[::-1]
 
 
 class FirstSpeaksForAll(InProcessBackend):
     """One payload and one delay are sent with a batch."""
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         for each in batch:
             each.payload, each.delay = batch[0].payload, batch[0].delay
         return await super().enqueue(batch, within=within)
@@ -32,7 +32,7 @@ class FirstSpeaksForAll(InProcessBackend):
 class StopsAtTheFirstRefusal(InProcessBackend):
     """What comes after a refusal is refused likewise."""
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         answers = await super().enqueue(batch, within=within)
         stored = list(takewhile(lambda answer: isinstance(answer, UUID), answers))
         for each in batch[len(stored) :]:

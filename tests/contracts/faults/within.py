@@ -9,7 +9,7 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Claimed, ClaimRequest, Enqueue, Refusal
+from rota.backend import Claimed, ClaimRequest, NewRun, Refusal
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault
 from tests.contracts.transacting import Transacting, Transaction, on
@@ -18,7 +18,7 @@ from tests.contracts.transacting import Transacting, Transaction, on
 class HappensAtOnce(Transacting):
     """The connection is taken and not looked at."""
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         return await super().enqueue(batch)
 
 

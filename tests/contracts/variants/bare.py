@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from rota.api import JobScheduler
-from rota.scheduler import Scheduler
+from rota.protocol import JobScheduler
+from rota.scheduler.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness
 

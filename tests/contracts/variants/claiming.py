@@ -10,7 +10,7 @@ from attrs import evolve
 
 from rota.backend import Bookmark, Claim, Claimed, ClaimRequest, Due, EventLimits, Refusal
 from rota.clock import Clock
-from rota.event import Event
+from rota.model.event import Event
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.ready import Bucket, ReadyLanes
 from rota_backends.inprocess.records import Lane

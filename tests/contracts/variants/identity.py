@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota.backend import Claim, ClaimRequest, Enqueue, FireResult, Firing, JobKey, Refusal, RunQuery
+from rota.backend import Claim, ClaimRequest, FireResult, Firing, JobKey, NewRun, Refusal, RunQuery
 from rota.clock import Clock
-from rota.run import JobRun
+from rota.model.run import JobRun
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
 
@@ -41,7 +41,7 @@ class OwnIds(InProcessBackend):
             [each if each.run_id is None else evolve(each, run_id=self._own_id(each.run_id)) for each in batch]
         )
 
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         return await super().enqueue([evolve(each, run_id=self._own_id(each.run_id)) for each in batch])
 
     async def runs(self, query: RunQuery) -> list[JobRun]:

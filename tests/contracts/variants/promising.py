@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.capability import Capability, Precision
+from rota.model.capability import Capability, Precision
 from rota_contracts import Harness
 from tests.contracts.transacting import Transacting, on
 

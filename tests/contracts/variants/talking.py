@@ -10,8 +10,8 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend import Fact, LeaseRef, NodeInfo, Renewal, Settlement
-from rota.lifecycle import safe_text
-from rota.run import AttemptOutcome
+from rota.decide.attempt import safe_text
+from rota.model.run import AttemptOutcome
 from rota_backends.inprocess import InProcessBackend
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rota.capability import Capability
+from rota.model.capability import Capability
 from rota_backends.inprocess import InProcessBackend
 
 

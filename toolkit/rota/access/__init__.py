@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from rota.access.api import JobApi
 from rota.access.context import AccessContext, Role
-from rota.access.redaction import RedactedDefinition
+from rota.model.redaction import RedactedDefinition
 
 __all__ = ["AccessContext", "JobApi", "RedactedDefinition", "Role"]

@@ -11,14 +11,14 @@ from uuid import UUID
 
 from rota.access.audit import Audit, Verdict
 from rota.access.context import AccessContext
-from rota.access.redaction import RedactedDefinition, plain, redacted, redacted_status
-from rota.api import JobScheduler
 from rota.clock import Clock, SystemClock
-from rota.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
 from rota.errors import AccessDenied, JobNotFound
 from rota.events.store import EventStore
-from rota.health import HealthReport
-from rota.run import JobRun, JobStatus
+from rota.model.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
+from rota.model.health import HealthReport
+from rota.model.redaction import RedactedDefinition, plain, redacted, redacted_status
+from rota.model.run import JobRun, JobStatus
+from rota.protocol import JobScheduler
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from enum import Enum
 from rota.access.context import AccessContext
 from rota.clock import Clock
 from rota.errors import ScheduleError, without_text
-from rota.event import Event
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore
-from rota.names import check_name
+from rota.model.event import Event
+from rota.model.validation import check_name
 
 log = logging.getLogger("rota.access")
 

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import Attribute, field, frozen
 
 from rota.errors import ScheduleError
-from rota.names import check_name
+from rota.model.validation import check_name
 
 
 class Role(Enum):

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.backend.types import FactKind, JobKey
+from rota.backend.messages import FactKind, JobKey
 from rota.cron import Cron
-from rota.definition import JobDefinition, OnEvent
-from rota.event import Event
-from rota.names import LIFECYCLE_MODULE
-from rota.run import Cause
+from rota.model.definition import JobDefinition, OnEvent
+from rota.model.event import Event
+from rota.model.run import Cause
+from rota.model.validation import LIFECYCLE_MODULE
 
 
 def schedule_text(definition: JobDefinition) -> str:

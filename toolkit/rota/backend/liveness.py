@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from attrs import evolve
 
-from rota.backend.types import NodeInfo
+from rota.backend.messages import NodeInfo
 
 KEPT = timedelta(days=1)  # after its end, a row is kept for so long at least
 

@@ -21,20 +21,22 @@ from typing import ClassVar
 from uuid import UUID
 
 from rota.backend.fact import Fact
-from rota.backend.types import (
+from rota.backend.messages import (
     Bookmark,
     Census,
     Claimed,
     ClaimRequest,
     Due,
-    Enqueue,
     EventLimits,
+    FailedDelivery,
     FireResult,
     Firing,
     JobKey,
     JobQuery,
+    JobRecord,
     LeaseRef,
     LockGrant,
+    NewRun,
     NodeInfo,
     Notice,
     PauseChange,
@@ -45,16 +47,14 @@ from rota.backend.types import (
     Removal,
     Renewal,
     RunQuery,
-    SetAside,
     Settlement,
-    Standing,
     StoredJob,
 )
-from rota.capability import Capability, Precision
 from rota.clock import Clock, SystemClock
-from rota.event import Event
-from rota.names import MAX_PAYLOAD
-from rota.run import Decision, JobRun
+from rota.model.capability import Capability, Precision
+from rota.model.event import Event
+from rota.model.run import Decision, JobRun
+from rota.model.validation import MAX_PAYLOAD
 
 
 class Backend(ABC):
@@ -117,7 +117,7 @@ class Backend(ABC):
     # --- jobs ---
 
     @abstractmethod
-    async def standing(self, key: JobKey) -> Standing:
+    async def standing(self, key: JobKey) -> JobRecord:
         """The job and what outlives it: revision and decided mark (CRON-4, LEASE-1)."""
 
     @abstractmethod
@@ -164,7 +164,7 @@ class Backend(ABC):
         same kind with the same run become one row with a range, as long as nothing fired between them (HIST-5)."""
 
     @abstractmethod
-    async def enqueue(self, batch: Sequence[Enqueue], *, within: object | None = None) -> list[UUID | Refusal]:
+    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
         """Per item: the id of the run that stands for it, or why none does (MANUAL-1, KEY-4, RETRY-5).
 
         Several of one job are stored in the order given. If the call fails, `StoreUnavailable` says that none of them
@@ -269,7 +269,7 @@ class Backend(ABC):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
         lease: timedelta = timedelta(seconds=10),
@@ -286,7 +286,7 @@ class Backend(ABC):
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[SetAside] = (),
+        set_aside: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 100,
         lease: timedelta = timedelta(seconds=10),

@@ -7,7 +7,7 @@ import click
 from rota.cli.contract import contract_command
 from rota.cli.cron import explain_command, next_command
 from rota.cli.db import db_group
-from rota.cli.demo import demo_command
+from rota.cli.demo.command import demo_command
 from rota.cli.doctor import doctor_command
 from rota.cli.run import run_command
 from rota.cli.shell import Commands, traceback_option

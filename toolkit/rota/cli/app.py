@@ -18,9 +18,9 @@ import click
 from rota.cli.own_code import own_code
 
 if TYPE_CHECKING:
-    from rota.definition import JobDefinition
     from rota.events import EventStore
-    from rota.registry import HandlerRegistry
+    from rota.handlers import HandlerRegistry
+    from rota.model.definition import JobDefinition
 
 DEFAULT_BACKEND = "sqlite:rota.db"
 
@@ -78,7 +78,7 @@ def _imported(module_name: str, what: str) -> ModuleType:
 
 def _lacking(module_name: str, name: str) -> str:
     """What the module has instead: something of nearly that name, or whatever holds handlers."""
-    from rota.registry import HandlerRegistry
+    from rota.handlers import HandlerRegistry
 
     module = sys.modules[module_name]
     close = get_close_matches(name, vars(module), n=1)
@@ -90,7 +90,7 @@ def _lacking(module_name: str, name: str) -> str:
 
 def load_handlers(spec: str) -> HandlerRegistry:
     """A HandlerRegistry, or a function without arguments that makes one."""
-    from rota.registry import HandlerRegistry
+    from rota.handlers import HandlerRegistry
 
     made = _made(spec, "APP", lambda found: isinstance(found, HandlerRegistry))
     if not isinstance(made, HandlerRegistry):
@@ -110,7 +110,7 @@ def load_jobs(app: str, name: str | None) -> list[JobDefinition]:
 
 
 def _listed(spec: str) -> list[JobDefinition]:
-    from rota.definition import JobDefinition
+    from rota.model.definition import JobDefinition
 
     name = spec.partition(":")[2]
     jobs = _made(spec, "--jobs", lambda found: isinstance(found, Iterable))

@@ -71,7 +71,7 @@ def print_command(url: str | None) -> None:
 
 
 def _backend(url: str | None) -> Migrates:
-    from rota.backends_by_url import open_backend
+    from rota.discovery import open_backend
 
     if not url:
         raise click.UsageError("give the URL of the store, or set ROTA_BACKEND")

@@ -15,8 +15,8 @@ import click
 from rota.cli.app import backend_option, backend_url, load_handlers
 
 if TYPE_CHECKING:
+    from rota.backend.messages import Census
     from rota.backend.port import Backend
-    from rota.backend.types import Census
 
 _EXTRAS = {"cli": "rich", "contracts": "pytest", "postgres": "asyncpg"}
 _TOLERATED_SKEW = timedelta(seconds=2)
@@ -49,7 +49,7 @@ def _installed() -> Iterator[str]:
 
 
 async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
-    from rota.backends_by_url import open_backend
+    from rota.discovery import open_backend
     from rota.errors import OutcomeUnknown, RotaError, StoreUnavailable
 
     backend = open_backend(url)

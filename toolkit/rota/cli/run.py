@@ -14,8 +14,8 @@ import click
 from rota.cli.app import backend_option, backend_url, load_events, load_handlers, load_jobs
 
 if TYPE_CHECKING:
-    from rota.definition import JobDefinition
-    from rota.scheduler import Scheduler
+    from rota.model.definition import JobDefinition
+    from rota.scheduler.scheduler import Scheduler
 
 _WORTH_A_WORD = 2.0  # seconds
 
@@ -56,8 +56,8 @@ def run_command(
 
     --jobs and --events name what is in APP's module beside the handlers, or a function there that makes it.
     """
-    from rota.backends_by_url import open_backend
-    from rota.scheduler import Scheduler
+    from rota.discovery import open_backend
+    from rota.scheduler.scheduler import Scheduler
 
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"

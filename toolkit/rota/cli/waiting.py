@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from itertools import islice
 
-from rota.definition import JobDefinition, OnEvent
-from rota.names import DEFAULT_SCOPE, PLATFORM_SCOPE
-from rota.scheduler import Scheduler
+from rota.model.definition import JobDefinition, OnEvent
+from rota.model.validation import DEFAULT_SCOPE, PLATFORM_SCOPE
+from rota.scheduler.scheduler import Scheduler
 
 _PAGE, _PAGES = 1000, 10  # of a scope: a start must not take long in a store with a million jobs
 _NAMED = 10

@@ -27,7 +27,7 @@ from rota.codec.problems import Refused, type_name
 from rota.codec.scalars import SCALARS, enum_reader, enum_writer
 from rota.codec.shapes import is_class_with_fields, is_mixed_union, is_union, union_hook
 from rota.cron import Cron
-from rota.definition import Trigger
+from rota.model.definition import Trigger
 
 Hook = Callable[[Any, Any], Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import fields
 
 from rota.codec import from_stored
-from rota.definition import JobDefinition
+from rota.model.definition import JobDefinition
 
 _BEFORE = '{"job_id":'  # how a definition begins as `to_dict` and compact JSON write it
 _SETTERS = {each.name: getattr(JobDefinition, each.name).__set__ for each in fields(JobDefinition)}  # past `frozen`

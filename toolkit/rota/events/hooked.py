@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from attrs import frozen
 
 from rota.errors import without_text
-from rota.event import Event
 from rota.events.store import EventStore, name_of, positions_of, stamped
+from rota.model.event import Event
 
 log = logging.getLogger("rota.events")
 

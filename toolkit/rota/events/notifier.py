@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from rota.run import JobRun
+from rota.model.run import JobRun
 
 log = logging.getLogger("rota.notifier")
 

@@ -11,9 +11,9 @@ from uuid import UUID
 from attrs import define
 
 from rota.errors import LaneFull, without_text
-from rota.event import Event
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore, name_of, positions_of, stamped
+from rota.model.event import Event
 
 log = logging.getLogger("rota.events")
 

@@ -7,10 +7,10 @@ from typing import Protocol
 from attrs import evolve
 
 from rota.backend.fact import Fact
-from rota.causation import current_run
 from rota.errors import ScheduleError
-from rota.event import Event
-from rota.names import check_limit, check_name
+from rota.model.causation import current_run
+from rota.model.event import Event
+from rota.model.validation import check_limit, check_name
 
 
 class EventStore(Protocol):

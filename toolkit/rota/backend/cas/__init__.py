@@ -1,8 +1,0 @@
-"""A backend for stores of other people's: write five primitives, get the whole port. Start with `CasStore`."""
-
-from __future__ import annotations
-
-from rota.backend.cas.backend import CasBackend
-from rota.backend.cas.store import CasStore, Put, Versioned
-
-__all__ = ["CasBackend", "CasStore", "Put", "Versioned"]

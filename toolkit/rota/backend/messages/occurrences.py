@@ -1,0 +1,146 @@
+"""Messages about reasons to run: due instants, events, triggers, replays.
+
+Messages on the hot path are slotted but not frozen: a frozen value of this size costs four times as much to make, and
+one of each is made per run. Treat them as values all the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import NamedTuple
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from attrs import define, field
+
+from rota.backend.messages.jobs import JobKey
+from rota.model.definition import IdempotencyKey, JobDefinition
+from rota.model.event import Event
+from rota.model.run import Cause, Decision
+from rota.model.validation import shown
+
+PART_OF_OCCURRENCE = "\x1f"  # no name holds it (ID-1)
+
+
+def event_occurrence(key: JobKey, event: Event) -> str:
+    """What names an event among the occurrences of a job (EVENT-3): its id, with its scope where that is another.
+
+    Jobs of the platform hear of every scope, and each scope gives ids of its own (EVENT-1).
+    """
+    is_own = event.scope_id == key.scope_id
+    return event.event_id if is_own else f"{event.scope_id}{PART_OF_OCCURRENCE}{event.event_id}"
+
+
+def event_run_id(key: JobKey, occurrence: str) -> UUID:
+    """The id of the run that stands for an event and a job: the same on every node and every repeat (EVENT-3)."""
+    return uuid5(NAMESPACE_OID, "\x00".join((*key, occurrence)))
+
+
+@define(eq=False)
+class DueJob:
+    """A job whose next occurrence has come; enough of it to decide what happens."""
+
+    key: JobKey
+    definition: JobDefinition
+    revision: int
+    next_due: datetime
+    paused: str | None
+
+
+@define(eq=False)
+class Due:
+    """The store's time, the due jobs in order of their instants, and when the next one after those comes."""
+
+    now: datetime
+    jobs: list[DueJob]
+    next_at: datetime | None
+
+
+@define(eq=False)
+class Firing:
+    """Decide the occurrences of a job up to `decided`, if revision and next_due are still as they were read.
+
+    With a `run_id`: when the lane is free (for `queues_behind`: when no other occurrence waits behind it already) store
+    a run for `due` with `covers` and `missed_count`, and the `coalesced` decision; when it is busy store one SKIPPED
+    decision over `first..due` (`count` occurrences) with the run in the way. `decisions` are stored in any case. Then
+    the mark and `next_due` move.
+    """
+
+    key: JobKey
+    revision: int
+    expected_due: datetime
+    decided: datetime
+    next_due: datetime | None
+    run_id: UUID | None = None
+    due: datetime | None = None
+    first: datetime | None = None
+    count: int = 1
+    covers: tuple[datetime, datetime] | None = None
+    missed_count: int = 0
+    queues_behind: bool = False
+    coalesced: Decision | None = None
+    decisions: tuple[Decision, ...] = ()
+
+
+class FireResult(Enum):
+    """What became of a firing."""
+
+    FIRED = "fired"
+    SKIPPED = "skipped"  # the lane was busy; recorded
+    DECIDED = "decided"  # there was nothing to fire; the decisions are recorded
+    BLOCKED = "blocked"  # the run in the way has an expired lease: rescue it first, nothing was written (CRON-8)
+    STALE = "stale"  # somebody else decided it, or the job changed; nothing was written
+
+
+@define(eq=False)
+class NewRun:
+    """Store a run of a job, in the lane's order of arrival.
+
+    The job's id is empty for a replay whose letter is not known any more: only the memory of an earlier one can answer.
+    """
+
+    key: JobKey
+    run_id: UUID
+    cause: Cause
+    lane_limit: int
+    payload: bytes | None = field(default=None, repr=shown)  # None: the job's
+    delay: timedelta | None = None
+    idempotency_key: IdempotencyKey | None = None
+    replay_of: UUID | None = None
+    depth: int = 0  # of a replay in a chain of causes; it is at least as deep as its letter (EVENT-6)
+
+
+# How long it is remembered by which run a letter was replayed, whatever retention does (RETRY-5).
+REPLAY_MEMORY = timedelta(days=7)
+
+
+class Refusal(Enum):
+    """Why no run stands for an `NewRun`."""
+
+    NO_SUCH_JOB = "no such job"
+    NO_SUCH_RUN = "no such dead letter"
+    LANE_FULL = "lane full"
+
+
+NO_RUN = UUID(int=0)  # holds the key of an event that was rejected
+
+
+def event_answer(holder: UUID) -> UUID | Refusal:
+    """What the key of an event that is known says: the run that stands for it, or that it was rejected (EVENT-4)."""
+    return Refusal.LANE_FULL if holder == NO_RUN else holder
+
+
+@define(eq=False)
+class EventLimits:
+    """What holds for the runs of events; `memory` is how long an event's key is remembered (EVENT-3)."""
+
+    memory: timedelta
+    lane_limit: int
+    max_depth: int
+
+
+class Bookmark(NamedTuple):
+    """A stored position, and where it was read."""
+
+    name: str
+    position: int

@@ -1,0 +1,60 @@
+"""Messages about reading and cleaning: run queries, retention, counts, locks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from attrs import field, frozen
+
+from rota.backend.messages.work import NodeInfo
+
+
+@frozen
+class RunQuery:
+    """One run, the history of a job (newest first by trigger order), or the dead letters of a scope (oldest first)."""
+
+    scope_id: str
+    job_id: str | None = None
+    run_id: UUID | None = None
+    dead_letters: bool = False
+    limit: int = 50
+    after: UUID | None = None
+
+
+@frozen
+class Prune:
+    """Forget finished runs beyond `runs` per job or older than `age`, old letters if asked, expired keys, dead
+    nodes."""
+
+    runs: int
+    age: timedelta
+    dead_letters: timedelta | None = None
+    limit: int = 1000
+
+
+@frozen
+class Census:
+    """Counts for health and overview."""
+
+    now: datetime
+    jobs: int
+    queued: int
+    running: int
+    dead_letters: int
+    set_aside: int
+    nodes: tuple[NodeInfo, ...] = ()
+    missing_handlers: tuple[str, ...] = ()
+    decisions: Mapping[str, int] = field(factory=dict)
+    untold_since: datetime | None = None  # when the first fact that nobody was told of happened
+    unnoticed_since: datetime | None = None  # when the first letter died of which the admins were not told
+
+
+@frozen
+class LockGrant:
+    """A named lock held until `until`."""
+
+    name: str
+    token: int
+    until: datetime

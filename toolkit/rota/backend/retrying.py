@@ -1,0 +1,49 @@
+"""Calls of the application that ride out a store which does not answer (OPS-2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from tenacity import wait_random_exponential
+
+from rota.backend.waits import seconds_after
+from rota.errors import OutcomeUnknown, StoreUnavailable
+
+STORE_ERRORS = (StoreUnavailable, OutcomeUnknown)
+_TRIES = 4  # of a call, however short the backend's patience
+_PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
+
+
+class RetryingCalls:
+    """Repeats a call for as long as the backend has patience.
+
+    Every call may be repeated: its run id, request id or guard was made before the first try. What is raised in the end
+    is `OutcomeUnknown` if any try may have happened, else `StoreUnavailable`.
+    """
+
+    def __init__(self, patience: timedelta) -> None:
+        self._patience = patience.total_seconds()
+
+    async def __call__(self, operation: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+        try:
+            return await operation(*args, **options)
+        except STORE_ERRORS as error:
+            return await self._again(error, operation, args, options)
+
+    async def _again(
+        self, first: Exception, operation: Callable[..., Awaitable[Any]], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        until, failures = monotonic() + self._patience, [first]
+        while len(failures) < _TRIES or monotonic() < until:
+            # A single lost call is repeated at once, like a loop's turn; pauses are for a store that stays away.
+            await asyncio.sleep(seconds_after(_PAUSE, len(failures)) if len(failures) > 1 else 0)
+            try:
+                return await operation(*args, **options)
+            except STORE_ERRORS as error:
+                failures.append(error)
+        unknown = [error for error in failures if isinstance(error, OutcomeUnknown)]
+        raise (unknown or failures)[-1]

@@ -1,0 +1,190 @@
+"""What follows from an attempt: one table of transitions, one pure function, one constructor per transition.
+
+Nothing here touches a store, a clock or a handler. The documentation page of the life of a run is generated from
+`TRANSITIONS`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from attrs import frozen
+from tenacity import wait_chain, wait_fixed
+
+from rota.backend.messages import Claim, FactKind, Settlement
+from rota.backend.waits import seconds_after
+from rota.model.definition import RetryPolicy
+from rota.model.outcome import Failed, Retry, Succeeded
+from rota.model.run import AttemptOutcome, RunState
+from rota.model.validation import MAX_DURATION
+
+MAX_ERROR = 8 * 1024
+
+
+@frozen
+class TimedOut:
+    """The body was cancelled at its timeout (LEASE-4)."""
+
+
+@frozen
+class Lost:
+    """The lease expired: the node died, or was cut off (LEASE-3)."""
+
+
+@frozen
+class Stopped:
+    """The body stopped because it was asked to (CANCEL-1)."""
+
+    reason: str
+
+
+@frozen
+class Refused:
+    """The attempt could not even begin: no handler, or a payload that is not of its type (RETRY-3, RETRY-4)."""
+
+    reason: str
+    error: str
+
+
+Outcome = Succeeded | Failed | Retry | TimedOut | Lost | Stopped | Refused
+
+
+@frozen
+class Transition:
+    """One row of the table: what the attempt said, what becomes of the run, and what is told."""
+
+    when: str
+    state: RunState
+    outcome: AttemptOutcome
+    facts: tuple[FactKind, ...]
+
+
+_SUCCESS = (FactKind.SUCCEEDED,)
+_RETRY = (FactKind.FAILED,)
+_DEATH = (FactKind.FAILED, FactKind.DEAD_LETTERED)
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition("it succeeded", RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED, _SUCCESS),
+    Transition("it failed, attempts remain", RunState.RETRYING, AttemptOutcome.FAILED, _RETRY),
+    Transition("it failed for good, or attempts or time are exhausted", RunState.DEAD, AttemptOutcome.FAILED, _DEATH),
+    Transition("it timed out, attempts remain", RunState.RETRYING, AttemptOutcome.TIMED_OUT, _RETRY),
+    Transition("it timed out, attempts or time are exhausted", RunState.DEAD, AttemptOutcome.TIMED_OUT, _DEATH),
+    Transition("its lease expired, attempts remain", RunState.RETRYING, AttemptOutcome.LOST, _RETRY),
+    Transition("its lease expired, attempts or time are exhausted", RunState.DEAD, AttemptOutcome.LOST, _DEATH),
+    Transition("it stopped because it was asked to", RunState.CANCELLED, AttemptOutcome.CANCELLED, ()),
+)
+
+
+def decide(
+    claim: Claim, outcome: Outcome, now: datetime, node_id: str, *, rng: Callable[[], float] = random.random
+) -> Settlement:
+    """The settlement that follows from what an attempt said. Pure, given the random number (RETRY-1 to RETRY-3)."""
+    if isinstance(outcome, Succeeded):
+        return succeeded(claim, node_id, outcome.records_processed)
+    if isinstance(outcome, Stopped):
+        return stopped(claim, node_id, outcome.reason)
+    kind, error, reason = _account(outcome)
+    end = reason if isinstance(outcome, Refused) else _why_final(claim, outcome, now)
+    if end is None:
+        return retried(claim, node_id, kind, error, wait_after(claim, outcome, rng))
+    return dead_lettered(claim, node_id, kind, error, reason if kind is not AttemptOutcome.FAILED else end)
+
+
+def succeeded(claim: Claim, node_id: str, records: int | None = None) -> Settlement:
+    """The run reached its end."""
+    return Settlement(
+        claim.key,
+        claim.run_id,
+        claim.token,
+        node_id,
+        RunState.SUCCEEDED,
+        AttemptOutcome.SUCCEEDED,
+        _SUCCESS,
+        None,
+        None,
+        records,
+        claim=claim,
+    )
+
+
+def retried(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, wait: timedelta) -> Settlement:
+    """The run waits for its next attempt."""
+    return Settlement(
+        claim.key, claim.run_id, claim.token, node_id, RunState.RETRYING, kind, _RETRY, error, None, None, wait,
+        kind is AttemptOutcome.LOST,
+    )  # fmt: skip
+
+
+def dead_lettered(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, reason: str) -> Settlement:
+    """The run failed for good."""
+    return Settlement(
+        claim.key, claim.run_id, claim.token, node_id, RunState.DEAD, kind, _DEATH, error, reason, None, None,
+        kind is AttemptOutcome.LOST,
+    )  # fmt: skip
+
+
+def stopped(claim: Claim, node_id: str, reason: str) -> Settlement:
+    """The run ends because somebody asked it to."""
+    return Settlement(
+        claim.key, claim.run_id, claim.token, node_id, RunState.CANCELLED, AttemptOutcome.CANCELLED, (), None, reason
+    )
+
+
+def _account(outcome: Outcome) -> tuple[AttemptOutcome, str, str]:
+    """How the attempt ended, what is recorded as its error, and the reason in a word."""
+    if isinstance(outcome, TimedOut):
+        return AttemptOutcome.TIMED_OUT, "timeout", "timeout"
+    if isinstance(outcome, Lost):
+        return AttemptOutcome.LOST, "lease expired", "lease expired"
+    if isinstance(outcome, Refused):
+        return AttemptOutcome.FAILED, safe_text(outcome.error), safe_text(outcome.reason)
+    if isinstance(outcome, Failed):
+        return AttemptOutcome.FAILED, safe_text(outcome.reason), "failed"
+    return AttemptOutcome.FAILED, "retry asked for", "failed"
+
+
+def _why_final(claim: Claim, outcome: Outcome, now: datetime) -> str | None:
+    policy = claim.definition.retry
+    if isinstance(outcome, Failed) and outcome.permanent:
+        return "permanent failure"
+    if policy.max_attempts is not None and claim.attempt >= policy.max_attempts:
+        return "attempts exhausted"
+    if policy.dead_letter_after is not None and now - claim.first_started_at > policy.dead_letter_after:
+        return "dead_letter_after passed"
+    return None
+
+
+def wait_after(claim: Claim, outcome: Outcome, rng: Callable[[], float] = random.random) -> timedelta:
+    """The time to the next attempt (RETRY-2)."""
+    if isinstance(outcome, Lost):
+        return timedelta(0)
+    if isinstance(outcome, Retry) and outcome.after is not None:
+        return outcome.after
+    policy = claim.definition.retry
+    spread = 1 + policy.jitter * (2 * rng() - 1)
+    return min(nominal_backoff(policy, claim.attempt) * spread, MAX_DURATION)
+
+
+def nominal_backoff(policy: RetryPolicy, attempt: int) -> timedelta:
+    """The wait after attempt n before jitter: the n-th entry, the last one repeating."""
+    chain = wait_chain(*(wait_fixed(wait) for wait in policy.backoff))
+    return timedelta(seconds=seconds_after(chain, attempt))
+
+
+def safe_text(value: object) -> str:
+    """Text that every store can keep: bounded, without NUL and lone surrogates; never raises (RETRY-3)."""
+    try:
+        text = value if isinstance(value, str) else str(value)
+    except BaseException as error:  # an error whose str() fails still gets recorded
+        text = f"<{type(value).__name__}: its text raised {type(error).__name__}>"
+    data = text.replace("\x00", "\ufffd").encode("utf-8", "replace")[:MAX_ERROR]
+    return data.decode("utf-8", "ignore")
+
+
+def error_text(error: BaseException) -> str:
+    """An exception as it is recorded: its type and its text."""
+    text = safe_text(error)
+    name = type(error).__name__
+    return safe_text(f"{name}: {text}" if text else name)

@@ -1,0 +1,90 @@
+"""Getting data in on demand: a Manual job with a built-in handler, triggered with the key it was scheduled with.
+
+Offer a `DataSource` under a name, then ask for it as often as you like; within the key's TTL it happens once:
+
+    services = Services.of({"invoices": InvoiceSource()})
+    await ingest(scheduler, ingestion_job("import", "invoices", {"month": "2026-07"}, idempotency_key=key))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+from attrs import field, frozen
+
+from rota.codec import encode
+from rota.model.definition import IdempotencyKey, JobDefinition, Manual, RetryPolicy
+from rota.model.outcome import Succeeded
+from rota.model.validation import DEFAULT_SCOPE
+
+if TYPE_CHECKING:
+    from rota.node.context import JobContext
+    from rota.protocol import JobScheduler
+
+DATA_INGESTION = "_platform.dataingestion.run"
+
+
+class DataSource(Protocol):
+    """Where data comes from. Found by its name in `ctx.services`."""
+
+    async def ingest(self, ctx: JobContext, parameters: Mapping[str, Any]) -> int | None:
+        """Fetch and store; how many records it was, if known. May be repeated after a failure."""
+        ...
+
+
+@frozen
+class Ingestion:
+    """The payload: the name of the source, and what to tell it (JSON values)."""
+
+    source: str
+    parameters: dict[str, Any] = field(factory=dict)
+
+
+async def run_ingestion(ctx: JobContext, payload: Ingestion) -> Succeeded:
+    """The handler `_platform.dataingestion.run`, which every registry has."""
+    source: DataSource = ctx.services.get(payload.source)
+    return Succeeded(records_processed=await source.ingest(ctx, payload.parameters))
+
+
+def ingestion_job(
+    job_id: str,
+    source: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    idempotency_key: IdempotencyKey | None = None,
+    scope_id: str = DEFAULT_SCOPE,
+    created_by: str = "system",
+    retry: RetryPolicy | None = None,
+    timeout: timedelta | None = None,
+    queue: str = "default",
+) -> JobDefinition:
+    """The job: run by hand only, from this source."""
+    return JobDefinition(
+        job_id,
+        DATA_INGESTION,
+        Manual(),
+        retry=RetryPolicy() if retry is None else retry,
+        idempotency_key=idempotency_key,
+        payload=encode(Ingestion(source, dict(parameters or {})), Ingestion),
+        scope_id=scope_id,
+        created_by=created_by,
+        timeout=timeout,
+        queue=queue,
+    )
+
+
+async def ingest(scheduler: JobScheduler, definition: JobDefinition) -> UUID:
+    """Schedule an ingestion job and trigger it, both with its key: a repeated call gives the first run's id (KEY-4).
+
+    The payload goes with the trigger as well, so that the run has it even if somebody replaces the job in between.
+    """
+    await scheduler.schedule(definition)
+    return await scheduler.trigger_once(
+        definition.job_id,
+        scope_id=definition.scope_id,
+        payload=definition.payload,
+        idempotency_key=definition.idempotency_key,
+    )

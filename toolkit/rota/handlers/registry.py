@@ -1,0 +1,258 @@
+"""`HandlerRegistry`: what a node can run, by name."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
+
+from attrs import define
+
+from rota.codec import decoder
+from rota.errors import InvalidHandler
+from rota.handlers.binding import PayloadBinding, PayloadFunction, PlainBinding, PlainFunction
+from rota.handlers.ingestion import DATA_INGESTION, run_ingestion
+from rota.handlers.inspection import Signature, evaluated, inspected, invalid, shown
+from rota.model.outcome import JobResult
+from rota.model.validation import check_name
+
+if TYPE_CHECKING:
+    from rota.node.context import JobContext
+
+P = TypeVar("P")
+P_contra = TypeVar("P_contra", contravariant=True)
+R = TypeVar("R")
+C = TypeVar("C", bound="type[_Executes[Any]] | type[_PlainExecutes]")
+
+
+class JobHandler(Protocol[P_contra]):
+    """A handler as a class. A fresh instance is made for each attempt; state of its own would be lost with it."""
+
+    @property
+    def handler_name(self) -> str: ...
+    async def execute(self, ctx: JobContext, payload: P_contra, /) -> JobResult | None: ...
+
+
+class _Executes(Protocol[P_contra]):
+    """The same, more loosely: sync or async, named here or when it is registered."""
+
+    def execute(self, ctx: JobContext, payload: P_contra, /) -> Any: ...
+
+
+class _PlainExecutes(Protocol):
+    def execute(self, ctx: JobContext, /) -> Any: ...
+
+
+@define(eq=False)
+class Handler:
+    """A handler as a node calls it: `call(ctx[, payload])`, or `factory()(ctx[, payload])` for a fresh instance.
+
+    `decode` is None when it takes no payload. Exactly one of `call` and `factory` is set.
+    """
+
+    name: str
+    is_async: bool
+    decode: Callable[[bytes], Any] | None
+    call: Callable[..., Any] | None = None
+    factory: Callable[[], Callable[..., Any]] | None = None
+    origin: str = ""
+
+
+class HandlerRegistry:
+    """Handlers by name. Names are the application's; those beginning with `_` are the platform's (ID-2)."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._names: frozenset[str] = frozenset()
+        self._add_function((DATA_INGESTION,), run_ingestion, {})
+
+    # --- looking up ---
+
+    def get(self, name: str) -> Handler | None:
+        """The handler of that name or alias."""
+        return self._handlers.get(name)
+
+    def names(self) -> frozenset[str]:
+        """All names and aliases, the platform's own handlers included."""
+        return self._names  # asked with every claim
+
+    # --- registering ---
+
+    def register(self, name: str, *, aliases: Iterable[str] = ()) -> _Register:
+        """Decorate a function `(ctx)` or `(ctx, payload)`, sync or async; its annotation says what the payload is.
+
+        The function stays callable and gains `job()`, `trigger()` and `handler_name`. A class stays the class it is;
+        for its `job()` and `trigger()` use the binding that `add` returns. `aliases` are older names of the handler:
+        jobs and runs stored under them still find it.
+        """
+        return _Register(self, _checked_names(name, aliases), sys._getframe(1).f_locals)
+
+    @overload
+    def add(self, handler: type[_Executes[P]], *, aliases: Iterable[str] = ...) -> PayloadBinding[P]: ...
+    @overload
+    def add(self, handler: type[_PlainExecutes], *, aliases: Iterable[str] = ...) -> PlainBinding: ...
+    @overload
+    def add(self, handler: _Executes[P], *, aliases: Iterable[str] = ...) -> PayloadBinding[P]: ...
+    @overload
+    def add(self, handler: _PlainExecutes, *, aliases: Iterable[str] = ...) -> PlainBinding: ...
+    def add(self, handler: Any, *, aliases: Iterable[str] = ()) -> Any:
+        """Register a class (a fresh instance for each attempt) or an instance (shared, so keep no state in it)."""
+        names = _checked_names(_own_name(handler), aliases)
+        return self._add_object(names, handler, sys._getframe(1).f_locals)
+
+    @overload
+    def add_factory(
+        self,
+        name: str,
+        factory: Callable[[], _Executes[P]],
+        *,
+        of: type[_Executes[P]] | None = ...,
+        aliases: Iterable[str] = ...,
+    ) -> PayloadBinding[P]: ...
+    @overload
+    def add_factory(
+        self,
+        name: str,
+        factory: Callable[[], _PlainExecutes],
+        *,
+        of: type[_PlainExecutes] | None = ...,
+        aliases: Iterable[str] = ...,
+    ) -> PlainBinding: ...
+    def add_factory(self, name: str, factory: Any, *, of: Any = None, aliases: Iterable[str] = ()) -> Any:
+        """Register a class whose instances need arguments: `factory()` makes one for each attempt.
+
+        The class is taken from the factory's return annotation; for a lambda or a provider say it with `of`.
+        """
+        names = _checked_names(name, aliases)
+        cls = of or _made_by(factory, sys._getframe(1).f_locals)
+        return self._add_class(names, cls, factory, sys._getframe(1).f_locals)
+
+    def alias(self, old: str, new: str) -> None:
+        """Let `old`, a former name, find the handler `new`."""
+        handler = self.get(new)
+        if handler is None:
+            raise InvalidHandler("handler_name", f"there is no handler {new!r} that {old!r} could stand for")
+        self._store(_checked_names(old, ()), handler)
+
+    # --- inside ---
+
+    def _add_function(self, names: tuple[str, ...], function: Callable[..., Any], visible: Mapping[str, Any]) -> Any:
+        found = inspected(function, visible)
+        self._store(names, _handler(names[0], found, shown(function), call=function))
+        if found.takes_payload:
+            return PayloadFunction(names[0], found.payload, function)
+        return PlainFunction(names[0], function)
+
+    def _add_object(self, names: tuple[str, ...], handler: Any, visible: Mapping[str, Any]) -> Any:
+        if isinstance(handler, type):
+            _check_constructor(handler)
+            return self._add_class(names, handler, handler, visible)
+        found = inspected(handler.execute, visible)
+        self._store(names, _handler(names[0], found, shown(type(handler)), call=handler.execute))
+        return _binding(names[0], found)
+
+    def _add_class(self, names: tuple[str, ...], cls: Any, factory: Any, visible: Mapping[str, Any]) -> Any:
+        found = inspected(_execute_of(cls), visible)
+        self._store(names, _handler(names[0], found, shown(cls), factory=lambda: factory().execute))
+        return _binding(names[0], found)
+
+    def _store(self, names: tuple[str, ...], handler: Handler) -> None:
+        for name in names:
+            taken = self._handlers.get(name)
+            if taken is not None:
+                reason = f"{name!r} is registered already, by {taken.origin}; give one of them another name"
+                raise InvalidHandler("handler_name", reason)
+        self._handlers |= dict.fromkeys(names, handler)
+        self._names = frozenset(self._handlers)
+
+
+class _Register:
+    """The decorator; an object, because its overloads tell type checkers what becomes of the function."""
+
+    def __init__(self, registry: HandlerRegistry, names: tuple[str, ...], visible: Mapping[str, Any]) -> None:
+        self._registry = registry
+        self._names = names
+        self._visible = visible
+
+    @overload  # a class is callable too, but never with what functions are called with
+    def __call__(self, handler: C) -> C: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(self, handler: Callable[[JobContext, P], R]) -> PayloadFunction[P, R]: ...
+    @overload
+    def __call__(self, handler: Callable[[JobContext], R]) -> PlainFunction[R]: ...
+    def __call__(self, handler: Any) -> Any:
+        registry = cast(Any, self._registry)
+        if not isinstance(handler, type):
+            return registry._add_function(self._names, handler, self._visible)
+        own = getattr(handler, "handler_name", self._names[0])
+        if own != self._names[0]:
+            raise invalid(shown(handler), f"it calls itself {own!r}, but is registered as {self._names[0]!r}")
+        registry._add_object(self._names, handler, self._visible)
+        return handler
+
+
+def _handler(name: str, found: Signature, origin: str, *, call: Any = None, factory: Any = None) -> Handler:
+    decode = decoder(found.payload) if found.takes_payload else None
+    return Handler(name, found.is_async, decode, call, factory, origin)
+
+
+def _binding(name: str, found: Signature) -> PayloadBinding[Any] | PlainBinding:
+    return PayloadBinding(name, found.payload) if found.takes_payload else PlainBinding(name)
+
+
+def _checked_names(name: str, aliases: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str):
+        raise InvalidHandler("aliases", f"must be a tuple of names, such as ({aliases!r},)")
+    names = (name, *aliases)
+    for each in names:
+        if check_name("handler_name", each).startswith("_"):
+            raise InvalidHandler("handler_name", f"{each!r} begins with '_', and such names are the platform's")
+    if len(set(names)) < len(names):
+        raise InvalidHandler("aliases", f"{name!r} or one of its aliases is given twice")
+    return names
+
+
+def _own_name(handler: Any) -> str:
+    name = getattr(handler, "handler_name", None)
+    if isinstance(name, str) and callable(getattr(handler, "execute", None)):
+        return name
+    raise invalid(
+        shown(handler if isinstance(handler, type) else type(handler)),
+        "a handler class has a class attribute handler_name and a method execute(self, ctx, payload); "
+        "register a function with @handlers.register(name)",
+    )
+
+
+def _check_constructor(cls: type) -> None:
+    try:
+        inspect.signature(cls).bind()
+    except TypeError:
+        reason = f"its constructor needs arguments; use handlers.add_factory(name, lambda: {cls.__name__}(…))"
+        raise invalid(shown(cls), reason) from None
+    except ValueError:
+        return  # a class written in C says nothing about its constructor
+
+
+def _execute_of(cls: Any) -> Callable[..., Any]:
+    """`execute` as an instance would have it, without making one."""
+    if not isinstance(cls, type) or not callable(getattr(cls, "execute", None)):
+        raise invalid(shown(cls), "it has no method execute(self, ctx, payload)")
+    raw: Any = inspect.getattr_static(cls, "execute")
+    execute: Callable[..., Any] = cast(Any, cls).execute
+    return execute if isinstance(raw, staticmethod | classmethod) else MethodType(execute, object())
+
+
+def _made_by(factory: Any, visible: Mapping[str, Any]) -> Any:
+    while isinstance(factory, partial):
+        factory = factory.func
+    if isinstance(factory, type):
+        return factory
+    annotation = getattr(factory, "__annotations__", {}).get("return")
+    if annotation is None:
+        raise invalid(
+            shown(factory), "annotate what the factory returns, or name the class with add_factory(…, of=Class)"
+        )
+    return evaluated(annotation, factory, visible, shown(factory))

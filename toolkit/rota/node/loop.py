@@ -1,0 +1,205 @@
+"""One repeated activity of a node: take a turn, rest, take the next. Errors are ridden out with growing, jittered
+rests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from time import monotonic
+from typing import NamedTuple
+
+from tenacity import wait_random_exponential
+
+from rota.backend.retrying import STORE_ERRORS
+from rota.backend.waits import seconds_after
+from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
+from rota.errors import OutcomeUnknown, without_text
+
+log = logging.getLogger("rota")
+
+_AT_ONCE = 2
+_PARTING = 5.0  # seconds: as long as a store may take to let go of a call
+_LATE = 1.0  # seconds: shorter than this everybody is late now and then
+_REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
+
+
+class Turn(NamedTuple):
+    """What a turn says: whether it did anything, and how long it may rest (None: until it is woken)."""
+
+    progressed: bool
+    rest: timedelta | None
+
+
+class Loop:
+    """Runs `turn` again and again, when its rest is over or when it is woken; at least every `poll`."""
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], Awaitable[Turn]],
+        clock: Clock,
+        *,
+        phase: Phase = Phase.WORK,
+        poll: timedelta = timedelta(seconds=1),
+        error_rest: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self.name = name
+        self.phase = phase
+        self.wakes_at: timedelta | None = None
+        self.failures = 0  # in a row
+        self._turn_began: float | None = None  # in real time, like all that health looks at
+        self._wakes_by: float | None = None  # while it rests
+        self._late = (0.0, 0.0)  # by how many seconds it woke too late, and when
+        self._turn = turn
+        self._virtual = clock if isinstance(clock, VirtualClock) else None
+        self._poll = poll
+        self._error_rest = error_rest  # the longest rest between two tries
+        self._wake = asyncio.Event()
+        self._activity = watch(clock, lambda: f"loop {name}")
+        self._is_finishing = False
+        self._is_stopped = False
+        self._runner: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.poke()
+        if self._virtual is not None:
+            self._virtual.join(self)
+        self._runner = asyncio.create_task(self._run(), name=f"rota {self.name}")
+
+    async def stop(self) -> None:
+        if self._virtual is not None:
+            self._virtual.leave(self)
+        self._is_stopped = True
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.wait({self._runner}, timeout=_PARTING)  # unless what it called will not be cancelled
+            self._runner = None
+        self._activity.end()
+
+    async def finish(self, patience: float) -> None:
+        """Take turns until one finds nothing left to do, for at most `patience` real seconds; then stop."""
+        if self._runner is not None:
+            self._is_finishing = True
+            self.poke()
+            await asyncio.wait({self._runner}, timeout=patience)
+        await self.stop()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it goes on taking turns."""
+        return self._runner is not None and not self._runner.done()
+
+    @property
+    def in_turn_for(self) -> float:
+        """Seconds since its turn began; 0 while it rests."""
+        return 0.0 if self._turn_began is None else monotonic() - self._turn_began
+
+    @property
+    def late(self) -> tuple[float, float]:
+        """By how many seconds it came too late out of a rest, and when: the event loop was held by something else. The
+        latest time, or right now, if it should be awake."""
+        now = monotonic()
+        if self._wakes_by is not None and now - self._wakes_by > _LATE:
+            return now - self._wakes_by, now
+        return self._late
+
+    def poke(self) -> None:
+        """Take a turn now. One that has stopped takes none: who asks it waited for the store meanwhile, and a virtual
+        clock would wait for that turn for ever."""
+        if not self._is_stopped:
+            self._activity.begin()
+            self._wake.set()
+
+    def wake_in(self, delta: timedelta) -> None:
+        """Do not rest longer than `delta` from now (a virtual clock asks again by itself)."""
+        if self._virtual is None and delta < self._poll:
+            asyncio.get_running_loop().call_later(max(delta.total_seconds(), 0.0), self._wake.set)
+
+    def look_again(self) -> None:
+        """There may be something to do earlier than thought (a virtual clock asks by itself)."""
+        if self._virtual is None:
+            self._wake.set()
+
+    async def _run(self) -> None:
+        current_activity.set(self._activity)
+        while True:
+            self._wake.clear()
+            is_last = self._is_finishing
+            self._turn_began = monotonic()
+            try:
+                turn = await self._take_turn()
+            finally:
+                self._turn_began = None
+            if turn.progressed:
+                self._activity.progressed()
+            elif is_last:
+                return
+            if self._is_stopped:  # and what it called swallowed the cancellation
+                return
+            await self._rest(turn.rest)
+
+    async def _take_turn(self) -> Turn:
+        try:
+            turn = await self._persevere()
+        except asyncio.CancelledError as error:
+            if self._runner is None or self._runner.cancelling():
+                raise
+            return self._failed(error, "was cancelled from inside")  # by what it called: no reason to end for ever
+        except STORE_ERRORS as error:
+            return self._failed(error, "the store does not answer")
+        except Exception as error:
+            if self.failures == 0:
+                log.error("%s failed", self.name, exc_info=without_text(error))
+            return self._failed(error, "failed")
+        if self.failures:
+            log.info("%s goes on after %d failures", self.name, self.failures)
+            self.failures = 0
+        return turn
+
+    async def _persevere(self) -> Turn:
+        """A call that failed once mostly succeeds at once: only a store that is away is worth a rest."""
+        for _ in range(_AT_ONCE):
+            try:
+                return await self._turn()
+            except OutcomeUnknown:
+                self._activity.progressed()  # it may have happened, and others may have to go on from there
+            except STORE_ERRORS:
+                continue
+        return await self._turn()
+
+    def _failed(self, error: BaseException, what: str) -> Turn:
+        self.failures += 1
+        if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8 …: an outage must not flood the log
+            log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type(error).__name__)
+        if self.failures == 1:
+            return Turn(True, timedelta(0))  # a single failure is repeated at once: a late tick would be a misfire
+        rest = timedelta(seconds=seconds_after(_REST_AFTER_ERROR, min(self.failures, 20)))
+        return Turn(False, min(rest, self._error_rest))
+
+    async def _rest(self, rest: timedelta | None) -> None:
+        if self._virtual is not None:
+            await self._rest_virtually(self._virtual, rest)
+            return
+        seconds = self._poll.total_seconds() if rest is None else min(rest, self._poll).total_seconds()
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        handle = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        self._wakes_by = monotonic() + seconds
+        try:
+            await self._wake.wait()
+        finally:
+            handle.cancel()
+            self._late = self.late
+            self._wakes_by = None
+
+    async def _rest_virtually(self, clock: VirtualClock, rest: timedelta | None) -> None:
+        if rest is not None and rest <= timedelta(0):
+            rest = None  # it has work at this very instant: the clock asks again as long as anything moves
+        self.wakes_at = clock.after(rest)
+        if not self._wake.is_set():
+            self._activity.end()
+        await self._wake.wait()
+        self._activity.begin()

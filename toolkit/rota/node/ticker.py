@@ -1,0 +1,60 @@
+"""Decides due occurrences: reads what is due, plans, and lets the store write it under guards (CRON-4, CRON-5)."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from rota.backend.messages import DueJob, FireResult, Firing, JobKey
+from rota.backend.port import Backend
+from rota.clock import Phase
+from rota.decide.occurrence import plan_firing
+from rota.errors import ScheduleError
+from rota.model.ids import new_run_id
+from rota.node.loop import Loop, Turn
+from rota.node.slots import Node
+
+log = logging.getLogger("rota")
+
+_PAGE = 500
+
+
+class Ticker:
+    """Sleeps to the earliest due instant, at most a second; any number of nodes may tick on one store."""
+
+    def __init__(self, backend: Backend, node: Node) -> None:
+        self._backend = backend
+        self._node = node
+        self.unplanned: dict[JobKey, str] = {}  # due, but this node cannot tell what follows
+        self._told: set[JobKey] = set()  # others may decide it every minute: it is said once
+        self.loop = Loop("ticker", self._turn, backend.clock, phase=Phase.TICK)
+
+    async def _turn(self) -> Turn:
+        due = await self._backend.due(_PAGE + len(self.unplanned))  # those stay in front, and must not fill the page
+        firings = self._plan(due.jobs, due.now)
+        if not firings:
+            return Turn(False, None if due.next_at is None else due.next_at - due.now)
+        # Decided, here or by another node: these jobs have new due times, of which `next_at` knows nothing.
+        return Turn(True, timedelta(0) if await self._decide(firings) else None)
+
+    def _plan(self, jobs: list[DueJob], now: datetime) -> list[Firing]:
+        """Each job on its own: one that cannot be planned here is left to nodes that can (RETRY-6)."""
+        firings, self.unplanned = [], {}
+        for job in jobs:
+            try:
+                firings.append(plan_firing(job, now, new_run_id()))
+            except ScheduleError as error:  # a time zone that only other machines know
+                self.unplanned[job.key] = str(error)
+                self._tell(job, error)
+        return firings
+
+    def _tell(self, job: DueJob, error: ScheduleError) -> None:
+        if job.key not in self._told:
+            self._told.add(job.key)
+            log.error("job %r is due, but cannot be planned on this node: %s", job.key.job_id, error)
+
+    async def _decide(self, firings: list[Firing]) -> bool:
+        results = await self._backend.fire(firings)
+        if FireResult.BLOCKED in results:
+            await self._node.rescue()  # the run in the way is taken over or dead-lettered first (CRON-8)
+        return any(result not in (FireResult.STALE, FireResult.BLOCKED) for result in results)

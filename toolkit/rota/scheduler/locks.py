@@ -1,0 +1,176 @@
+"""Named locks across nodes (LEASE-8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
+from datetime import timedelta
+
+from rota.backend.messages import LockGrant
+from rota.backend.port import Backend
+from rota.backend.retrying import STORE_ERRORS
+from rota.clock import VirtualClock, at_work, current_activity, watch
+from rota.errors import LeaseLost, LockTaken
+from rota.model.ids import new_node_id
+from rota.model.validation import check_duration, check_name
+
+log = logging.getLogger("rota")
+
+_POLL = timedelta(milliseconds=250)
+_SAFETY = 0.1  # of a lock's time: a block whose lock cannot be renewed is cancelled this much before it ends
+_PARTING = 1.0  # seconds: as long as somebody who was cancelled may be kept
+
+Call = Callable[..., Awaitable[LockGrant | None]]
+
+
+@asynccontextmanager
+async def hold_lock(
+    backend: Backend, call: Call, name: str, ttl: timedelta, wait: timedelta | None
+) -> AsyncGenerator[LockGrant, None]:
+    """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
+    check_name("lock", name)
+    check_duration("ttl", ttl)
+    if wait is not None:
+        check_duration("wait", wait, zero=True)
+    holder = new_node_id()  # a lock belongs to its block: two blocks of one node exclude each other too
+    # A virtual clock waits for a handler anyway; of others it must know that they wait for the store, not for time.
+    with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
+        try:
+            grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
+        except (asyncio.CancelledError, *STORE_ERRORS):
+            await _let_go(backend, name, holder)
+            raise
+    block = asyncio.current_task()
+    assert block is not None
+    wishes = block.cancelling()
+    renewal = _Renewal(backend, grant, holder, ttl, block, asked + ttl.total_seconds())
+    renewing = asyncio.create_task(renewal.run(), name=f"rota lock {name}")
+    is_cancelled = False
+    try:
+        yield grant
+        if renewal.is_lost:  # the block ignored its cancellation, and must not take itself for a success
+            raise _lost(name)
+    except asyncio.CancelledError:
+        is_cancelled = True
+        if not renewal.is_lost or block.cancelling() > wishes + 1:  # somebody else wants it to end, too
+            raise
+        raise _lost(name) from None
+    finally:
+        renewing.cancel()
+        if renewal.is_lost:
+            block.uncancel()
+        else:
+            await _release(backend, call, name, holder, renewing, is_cancelled)
+
+
+async def _release(
+    backend: Backend, call: Call, name: str, holder: str, renewing: asyncio.Task[None], is_cancelled: bool
+) -> None:
+    """Once its renewal has ended; for somebody who is cancelled, now or meanwhile, there is little time: his lease may
+    be ending, and a store that is away must not keep him."""
+    is_released = False
+    try:
+        await asyncio.gather(renewing, return_exceptions=True)
+        if not is_cancelled:
+            with suppress(*STORE_ERRORS):  # it ends by itself
+                await call(backend.lock, name, holder, None)
+            is_released = True
+    finally:
+        if not is_released:
+            await _let_go(backend, name, holder)
+
+
+def _lost(name: str) -> LeaseLost:
+    return LeaseLost(f"the lock {name!r} was lost while its block ran")
+
+
+async def _let_go(backend: Backend, name: str, holder: str) -> None:
+    """Of who was cancelled, or never got an answer: while asking too he may have got it, and it would be nobody's for
+    as long as it lasts."""
+    with suppress(TimeoutError, *STORE_ERRORS):
+        async with asyncio.timeout(_PARTING):
+            await backend.lock(name, holder, None)
+
+
+async def _acquire(
+    backend: Backend, call: Call, name: str, holder: str, ttl: timedelta, wait: timedelta | None
+) -> tuple[LockGrant, float]:
+    """The lock, and when it was asked for: it lasts at least its time from then on."""
+    clock = backend.clock
+    until = None if wait is None else clock.monotonic() + wait.total_seconds()
+    while True:
+        asked = clock.monotonic()
+        grant = await call(backend.lock, name, holder, ttl)
+        if grant is not None:
+            if clock.monotonic() - asked < ttl.total_seconds() / 2:
+                return grant, asked
+            continue  # answered late it may have ended, and be another's: it is asked for again before the block begins
+        if until is not None and clock.monotonic() >= until:
+            raise LockTaken(name)
+        left = _POLL if until is None else min(_POLL, timedelta(seconds=until - clock.monotonic()))
+        await clock.sleep(left)
+
+
+class _Renewal:
+    """Renews a lock from outside its block, and cancels the block when the lock is lost."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        grant: LockGrant,
+        holder: str,
+        ttl: timedelta,
+        block: asyncio.Task[object],
+        valid_until: float,
+    ) -> None:
+        self._backend = backend
+        self._clock = backend.clock
+        self._valid_until = valid_until
+        self._grant = grant
+        self._holder = holder
+        self._ttl = ttl
+        self._block = block
+        self.is_lost = False
+
+    async def run(self) -> None:
+        """A virtual clock waits for a renewal under way, and does not take its sleep for the handler's."""
+        activity = watch(self._backend.clock, lambda: f"renewal of lock {self._grant.name}")
+        current_activity.set(activity)
+        activity.begin()
+        try:
+            await self._renew()
+        finally:
+            activity.end()
+
+    async def _renew(self) -> None:
+        while not self.is_lost:
+            await self._clock.sleep(self._ttl / 3)
+            sent = self._clock.monotonic()
+            try:
+                grant = await self._ask()
+            except Exception as error:
+                # By now, not by when it was sent: the call may have taken longer than the lock lasts.
+                if self._clock.monotonic() + self._ttl.total_seconds() / 3 < self._valid_until:
+                    continue
+                log.warning("lock %r could not be renewed in time (%s)", self._grant.name, type(error).__name__)
+                grant = None
+            if grant is None or grant.token != self._grant.token:
+                self.is_lost = True
+                self._block.cancel()
+            self._valid_until = sent + self._ttl.total_seconds()
+
+    async def _ask(self) -> LockGrant | None:
+        """A store that keeps the call waiting must not keep the block from being told by the end of the lock."""
+        asking = self._backend.lock(self._grant.name, self._holder, self._ttl)
+        if isinstance(self._clock, VirtualClock):
+            return await asking
+        left = self._valid_until - self._ttl.total_seconds() * _SAFETY - self._clock.monotonic()
+        call = asyncio.ensure_future(asking)
+        try:
+            if not (await asyncio.wait({call}, timeout=max(left, 0.0)))[0]:
+                raise TimeoutError
+            return await call
+        finally:
+            call.cancel()  # not waited for: the store may be slow to let go, too
