@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from attrs import field, frozen
+from attrs import frozen
 
 from rota.backend.messages.work import NodeInfo
 
@@ -46,9 +45,9 @@ class Census:
     set_aside: int
     nodes: tuple[NodeInfo, ...] = ()
     missing_handlers: tuple[str, ...] = ()
-    decisions: Mapping[str, int] = field(factory=dict)
     untold_since: datetime | None = None  # when the first fact that nobody was told of happened
     unnoticed_since: datetime | None = None  # when the first letter died of which the admins were not told
+    unreadable: tuple[str, ...] = ()  # stored jobs that cannot be decoded, at most 20: name and reason (SAFE-1)
 
 
 @frozen

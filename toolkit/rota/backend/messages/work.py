@@ -43,7 +43,8 @@ class Claim:
     """A run handed to a node: attempt counted, lease and token stored.
 
     `definition` is the one under which the run was queued (REG-3), except queue and priority. `handler_is_missing`
-    marks a run whose handler no node has: it is handed out only to be dead-lettered (RETRY-4).
+    marks a run whose handler no node has: it is handed out only to be dead-lettered (RETRY-4). So is a run whose stored
+    row cannot be decoded: `unreadable` says why, and `definition` is as much of it as could be read (SAFE-1).
     """
 
     key: JobKey
@@ -62,6 +63,7 @@ class Claim:
     queue: str = "default"
     node_id: str = ""
     handler_is_missing: bool = False
+    unreadable: str | None = None
 
 
 @define(eq=False)
