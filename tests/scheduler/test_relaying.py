@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock
-from rota.backend import Audience, Fact, FactKind, FailedDelivery, JobKey
+from rota.backend import RELAY_LEASE, Audience, Fact, FactKind, FailedDelivery, JobKey
 from rota.node import relay
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
@@ -68,6 +68,19 @@ async def test_a_node_relays_when_the_one_that_did_has_left() -> None:
         await working.schedule(manual("fine"))
         await ran(working, "fine")
         await until(lambda: len(events._events) == 3)
+
+
+@pytest.mark.parametrize("lease", [2, 5, 30])
+async def test_a_dead_relaying_node_delays_events_by_its_lease_and_by_ten_seconds_at_most(lease: int) -> None:
+    clock = VirtualClock()
+    backend, events = InProcessBackend(clock=clock), InMemoryEventStore()
+    assert await backend.outbox(Audience.EVENTS, "dead", lease=min(timedelta(seconds=lease), RELAY_LEASE)) == []
+    async with Scheduler(backend, registry(), events=events, lease=timedelta(seconds=lease)) as heir:
+        await heir.schedule(manual("job"))
+        await clock.advance(timedelta(seconds=min(lease, 10)) - ms(1))
+        assert not events._events
+        await clock.advance(ms(1))
+        assert [event.event_type for event in events._events] == ["JobRegistered"]
 
 
 class ShortTurns(Counted):
