@@ -59,6 +59,12 @@ def lane(key: JobKey) -> str:
     return lanes(key.scope_id) + key.job_id
 
 
+def job_of(lane: str) -> str:
+    """A job as people read it, from the key of its lane."""
+    _, scope_id, job_id = lane.split("/", 2)
+    return f"{job_id!r} in scope {scope_id.replace('%2F', '/').replace('%25', '%')!r}"
+
+
 def runs(key: JobKey) -> str:
     """A job's runs."""
     return f"run/{path(key)}/"
