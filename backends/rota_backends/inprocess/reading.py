@@ -20,7 +20,7 @@ from rota.backend import (
     is_relayed,
 )
 from rota.model.run import Decision, JobRun
-from rota_backends.inprocess.books import Outbox
+from rota_backends.inprocess.outbox import Outbox
 from rota_backends.inprocess.records import Run
 from rota_backends.inprocess.store import Store
 

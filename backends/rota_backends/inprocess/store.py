@@ -17,9 +17,13 @@ from rota.backend import (
 from rota.clock import Clock
 from rota.model.capability import Capability, Precision
 from rota.model.run import RunState
-from rota_backends.inprocess.books import Agenda, Keys, Locks, Nodes, Outbox, Subscriptions
+from rota_backends.inprocess.agenda import Agenda
+from rota_backends.inprocess.keys import Keys
+from rota_backends.inprocess.nodes import Locks, Nodes
+from rota_backends.inprocess.outbox import Outbox
 from rota_backends.inprocess.ready import ReadyLanes
 from rota_backends.inprocess.records import Lane, Run
+from rota_backends.inprocess.subscriptions import Subscriptions
 
 
 class Store(Backend):

@@ -13,7 +13,7 @@ from rota.backend import EventLimits, JobKey, Refusal
 from rota.model.event import Event
 from rota.node.upkeep import Sweep
 from rota_backends.inprocess import InProcessBackend, occurrences
-from rota_backends.inprocess.books import Keys
+from rota_backends.inprocess.keys import Keys
 from rota_backends.inprocess.records import Lane
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, on, replaced

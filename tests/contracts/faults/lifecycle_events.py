@@ -32,7 +32,7 @@ from rota.node.relay import Relay
 from rota.node.runtime import Runtime
 from rota.scheduler import scheduler
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Outbox
+from rota_backends.inprocess.outbox import Outbox
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, Patch, on, reopened, replaced

@@ -18,7 +18,7 @@ from rota.node import executor, slots
 from rota.node.attempt import RunningAttempt
 from rota.node.executor import SUCCEEDED
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Nodes
+from rota_backends.inprocess.nodes import Nodes
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
 from tests.contracts.faults.base import Fault, MakeHarness, Patch, all_of, on, replaced
