@@ -11,8 +11,19 @@ from uuid import uuid4
 
 import pytest
 
-from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock
-from rota.backend import RELAY_LEASE, Audience, Fact, FactKind, FailedDelivery, JobKey
+from rota import (
+    Clock,
+    Event,
+    Failed,
+    Health,
+    InMemoryEventStore,
+    JobContext,
+    JobRun,
+    ScheduleError,
+    Scheduler,
+    VirtualClock,
+)
+from rota.backend import RELAY_LEASE, RESERVED_LOCKS, Audience, Fact, FactKind, FailedDelivery, JobKey
 from rota.node import relay
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
@@ -188,3 +199,31 @@ async def test_a_letter_is_logged_where_no_node_has_a_notifier(caplog: pytest.Lo
         await clock.advance(timedelta(hours=2))
         assert [record.name for record in caplog.records] == ["rota.notifier"]
         assert (await scheduler.health()).status is Health.OK
+
+
+@pytest.mark.parametrize("audience", Audience)
+async def test_the_application_cannot_take_the_lock_of_the_relay(audience: Audience) -> None:
+    async with Scheduler(InProcessBackend(), registry()) as scheduler:
+        with pytest.raises(ScheduleError, match=f"lock: must not begin with '{RESERVED_LOCKS}'"):
+            async with scheduler.lock(audience.lock):
+                pytest.fail("it was given")
+
+
+async def test_a_node_that_had_no_notifier_falls_silent_when_another_one_has_one() -> None:
+    clock = VirtualClock()
+    backend, told = InProcessBackend(clock=clock), _Heard()
+    async with Scheduler(backend, registry(bad=_bad)) as silent:
+        await silent.schedule(manual("bad"))
+        await clock.advance()
+        async with Scheduler(backend, registry(), notifier=told, concurrency=0):
+            await silent.trigger_once("bad")
+            await clock.advance(timedelta(minutes=1))
+            assert len(told.runs) == 1
+
+
+class _Heard:
+    def __init__(self) -> None:
+        self.runs: list[JobRun] = []
+
+    async def dead_letter(self, run: JobRun) -> None:
+        self.runs.append(run)
