@@ -40,7 +40,7 @@ async def claim(session: Session, request: ClaimRequest) -> Claimed:
 
 
 async def _timed(session: Session, now: datetime) -> tuple[list[Place], datetime | None]:
-    """The lanes whose time or lease is over; and when that comes for the next one."""
+    """The lanes whose start has come or whose lease is over, and the next such instant."""
     over: list[Place] = []
     async for each in session.all("later/"):
         if keys.instant_of(each.key) > now:
@@ -85,7 +85,7 @@ async def _take(
         if place.key in seen or not await serves(place.handler):
             continue
         if not has_room(place.queue) and any(each.queue == place.queue for each in wave):
-            await take_wave()  # who gets nothing must not keep its slot from the next
+            await take_wave()  # a lane that turns out to be taken must not keep its slot from the next one
         if not has_room(place.queue):
             continue
         seen.add(place.key)
@@ -104,7 +104,7 @@ async def _take_all(session: Session, wave: list[Place], request: ClaimRequest, 
 
 
 async def _in_turn(session: Session, starting: list[Place], ready: list[Versioned]) -> AsyncGenerator[Place]:
-    """Ready lanes and those whose time has come, by priority, then by who became ready first."""
+    """Ready lanes and those whose time has come, by priority, then by the time they became ready."""
     rest = list(reversed(starting))
     async for each in session.all("ready/", first=ready):
         place: Place | None = load_or_none(each.value, Place)
@@ -118,7 +118,7 @@ async def _in_turn(session: Session, starting: list[Place], ready: list[Versione
 
 
 def _serves(session: Session, request: ClaimRequest) -> Serves:
-    """Whether this node may run a handler: it has it, or nobody has and it can only be buried (RETRY-4)."""
+    """True if this node has the handler, or no node has: then the run can only be dead-lettered (RETRY-4)."""
     served: frozenset[str] | None = None
 
     async def serves(handler: str) -> bool:

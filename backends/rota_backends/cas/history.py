@@ -1,4 +1,4 @@
-"""What is remembered of runs: history, dead letters, decisions. Records that cannot be read are left out (SAFE-1)."""
+"""Reading runs: history, dead letters, decisions. Records that cannot be read are left out (SAFE-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a claim, a settlement and a hand-back do to a lane and its run."""
+"""The changes that a claim, a settlement and a hand-back make to a lane and its run."""
 
 from __future__ import annotations
 

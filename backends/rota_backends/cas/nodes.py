@@ -1,4 +1,4 @@
-"""Nodes and what they share: who is alive, who holds which lease, counts, named locks, settings."""
+"""Nodes, their leases, and what they share: counts, named locks, settings."""
 
 from __future__ import annotations
 

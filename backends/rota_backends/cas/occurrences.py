@@ -81,7 +81,7 @@ async def _fire(session: Session, firing: Firing) -> FireResult:
         step.remember(*firing.decisions)
         result = FireResult.DECIDED if firing.run_id is None else _fire_run(step, firing, firing.run_id)
         lane.decided, lane.next_due = firing.decided, firing.next_due
-        lane.revision += 1  # whoever read the job before must not write back its old next_due (CRON-4)
+        lane.revision += 1  # a caller that read the job before must not write back its old next_due (CRON-4)
         return result
 
     return await session.change(firing.key, change)
@@ -121,7 +121,7 @@ async def notify(
     session: Session, events: Sequence[Event], limits: EventLimits, since: Bookmark | None
 ) -> list[list[UUID | Refusal]]:
     """Per event: a run for each job that hears it; nothing once the bookmark has moved (EVENT-5)."""
-    waiting: dict[str, list[JobKey]] = {}  # most events of a batch are of one kind, and concern nobody
+    waiting: dict[str, list[JobKey]] = {}  # most events of a batch are of one kind, and no job hears them
     told: list[list[UUID | Refusal]] = [[] for _ in events]
     try:
         with partly(told):

@@ -1,4 +1,4 @@
-"""What the keys hold: JSON through the one codec."""
+"""The records under the keys: JSON through the one codec."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load(data: bytes, kind: Any) -> Any:
     return from_dict(json.loads(data), kind)
 
 
-# What reading a record that was damaged raises: no JSON, a field missing or of another type, a value that is refused.
+# The errors that reading a damaged record raises: no JSON, a field missing or of another type, a value that is refused.
 DAMAGE = (RotaError, ValueError, TypeError, LookupError, AttributeError)
 
 
@@ -43,7 +43,7 @@ def reason_of(error: Exception) -> str:
 
 
 def load_or_none(data: bytes, kind: Any) -> Any:
-    """None for a record that cannot be read: it costs what it is about, and nothing else (SAFE-1)."""
+    """None for a record that cannot be read: only its own run or job is lost (SAFE-1)."""
     try:
         return load(data, kind)
     except DAMAGE:
@@ -114,7 +114,7 @@ class Lane:
     requests: tuple[UUID, ...] = ()  # the last ones that changed the job
     # work
     head: Entry | None = None  # leased, or waiting for a retry: it holds the lane
-    stop: str | None = None  # somebody asked the head to stop
+    stop: str | None = None  # the reason, once the head was asked to stop
     is_removed: bool = False  # the head's job is gone
     queue: list[Entry] = Factory(list)  # in order of arrival
     since: int = 0  # when the lane became ready
@@ -245,7 +245,7 @@ class Run:
 
 
 def read_run(data: bytes) -> Run:
-    """A run; one whose event or payload cannot be read without them, and with the reason (SAFE-1)."""
+    """A run. If its event or payload cannot be read, both are left out and `damage` has the reason (SAFE-1)."""
     run: Run
     try:
         run = load(data, Run)
@@ -277,7 +277,7 @@ class Taken:
 
 @frozen
 class Place:
-    """A lane in the line of those to be claimed: what a claim must know of it before reading it."""
+    """A lane that may be claimed: as much of it as a claim needs before reading the lane."""
 
     key: JobKey
     order: int
@@ -299,7 +299,7 @@ class Holding:
 
 @frozen
 class Holder:
-    """Who holds a named lock, or relays, until when; `token` changes with the holder."""
+    """The holder of a named lock and the end of its lease; `token` changes with the holder."""
 
     holder: str
     until: datetime

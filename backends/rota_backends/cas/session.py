@@ -53,9 +53,9 @@ class Session:
     # --- steps ---
 
     async def change(self, key: JobKey, change: Callable[[Step], Awaitable[R]]) -> R:
-        """Read the job, compute, and write if nobody was faster; else all of it again.
+        """Read the job, compute, and write if no other node was faster; else start again.
 
-        Through one connection one at a time: only those behind another one can be faster.
+        Calls through one connection take turns for each job: only other connections can be faster.
         """
 
         async def attempt() -> tuple[R, list[Put]]:
@@ -73,7 +73,7 @@ class Session:
         return Step(self.store, key, found.get(where), now, tells=self._records_facts, next_tick=self._tick)
 
     def _tick(self, least: int) -> int:
-        """Above `least`, and above every number given before: what came first here stays first."""
+        """Above `least`, and above every number given before: numbers given here keep their order."""
         self._last_tick = max(self._last_tick, least) + 1
         return self._last_tick
 
@@ -101,10 +101,10 @@ class Session:
                 if not puts or await self.store.commit(puts):
                     return answer
             await asyncio.sleep(seconds_after(_WAIT, min(number, 10)))
-        raise StoreUnavailable(f"{what} is changed by others all the time")
+        raise StoreUnavailable(f"{what} was changed by other nodes in {_TRIES} tries in a row")
 
     async def for_each(self, batch: Sequence[K], change: Callable[[K], Awaitable[R]]) -> list[R]:
-        """Every answer, in order. Jobs do not wait for each other; what concerns one job happens in the order given."""
+        """Every answer, in order. Jobs do not wait for each other; the changes of one job keep their order."""
         try:
             return await self._each(batch, change)
         except StoreUnavailable as error:
@@ -169,7 +169,7 @@ class Session:
 
 
 async def at_once(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """What each of them gives. When one fails the others are stopped: nothing goes on behind the caller's back."""
+    """All results. When one fails the others are cancelled before the error is raised."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         return await asyncio.gather(*tasks)

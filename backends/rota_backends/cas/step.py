@@ -1,4 +1,4 @@
-"""One try at changing a job: what was read, what follows from it, what is to be written if nobody was faster.
+"""One try at changing a job: the lane as it was read, and the writes to commit if no other node was faster.
 
 Everything about a job is written together with its lane record, and that only at the version it was read with. So
 whatever was read of the job after its lane is still true when the commit succeeds, and a step needs no other guard.
@@ -35,7 +35,7 @@ from rota_backends.cas.store import CasStore, Put, Versioned
 
 
 class Moved(Exception):
-    """The job was changed between two reads of a step: what was read does not fit together, so read again."""
+    """The job was changed between two reads of a step: the reads do not fit together, so read again."""
 
 
 class Passed(Exception):
@@ -96,7 +96,7 @@ class Step:
         return run if run is not None and run.key == self.lane.key else None
 
     async def holder(self, kind: str, text: str, since: Bookmark | None = None) -> UUID | None:
-        """Who holds an idempotency key of this job now; raises `Passed` if a bookmark has moved.
+        """The holder of an idempotency key of this job; raises `Passed` if a bookmark has moved.
 
         The bookmark is read after the lane, which is written only as it was read: if it has not moved, this job was
         registered before it does (EVENT-5). So it need not be part of the commit, where sweeps would be rivals.
@@ -256,7 +256,7 @@ def is_ready(lane: Lane) -> bool:
 
 
 def index(lane: Lane) -> dict[str, bytes]:
-    """The keys by which this lane is found: a pure function of it, so that a change knows what to take away."""
+    """The keys by which this lane is found: a pure function of it, so that a change knows which keys to delete."""
     job, key = lane.job, lane.key
     found: dict[str, bytes] = {}
     if job is not None and lane.next_due is not None:

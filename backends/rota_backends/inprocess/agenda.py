@@ -57,7 +57,7 @@ class Agenda:
             self._owed = dict.fromkeys(sorted(self._owed, key=_due))
 
     def _put_back(self, now: datetime) -> None:
-        """The clock stepped back: what was due is not any more."""
+        """The clock was set back: jobs that were due are not due any more."""
         for lane in [each for each in self._owed if each.next_due is not None and each.next_due > now]:
             self.plan(lane, lane.next_due)
 

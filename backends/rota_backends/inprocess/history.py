@@ -1,4 +1,4 @@
-"""What is remembered of runs: history, dead letters, decisions."""
+"""Reading runs: history, dead letters, decisions."""
 
 from __future__ import annotations
 

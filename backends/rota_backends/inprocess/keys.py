@@ -9,7 +9,7 @@ from itertools import count
 
 
 class Keys:
-    """Idempotency keys: who holds which, until when (KEY-2)."""
+    """Idempotency keys: holder and end of each (KEY-2)."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, tuple[object, datetime]] = {}

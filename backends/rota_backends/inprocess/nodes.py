@@ -9,7 +9,7 @@ from rota.backend import LockGrant, NodeInfo, liveness
 
 
 class Nodes:
-    """Who is alive, and which handlers they have (RETRY-4)."""
+    """The live nodes and their handlers (RETRY-4)."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
@@ -45,7 +45,7 @@ class Nodes:
 
 
 class Locks:
-    """Named locks: who holds which, until when (LEASE-8)."""
+    """Named locks: holder, token and end of each (LEASE-8)."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[str, LockGrant]] = {}

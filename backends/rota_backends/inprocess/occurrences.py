@@ -53,7 +53,7 @@ class Occurrences(Store):
         if firing.run_id is not None:
             result = self._fire_run(lane, firing, lane.definition, now)
         lane.decided = firing.decided
-        lane.revision += 1  # whoever read the job before must not write back its old next_due (CRON-4)
+        lane.revision += 1  # a caller that read the job before must not write back its old next_due (CRON-4)
         self._agenda.plan(lane, firing.next_due)
         return result
 
@@ -109,7 +109,7 @@ class Occurrences(Store):
         if new.delay:
             lane.delay(run, now + new.delay)
             self._refresh(lane, now)
-            self._wake()  # whoever sleeps to the next known instant has to know of this one
+            self._wake()  # a node that sleeps until the next known instant has to know of this one
             return new.run_id
         lane.add(run)
         if lane.bucket is None and lane.head is None and self._ready.refresh(lane, now):

@@ -10,7 +10,7 @@ from rota_backends.inprocess.store import Store
 
 
 class Retention(Store):
-    """What is not kept for ever."""
+    """Prunes in one step, at most `limit` entries."""
 
     def _prune(self, request: Prune, now: datetime) -> int:
         if request.dead_letters is not None:

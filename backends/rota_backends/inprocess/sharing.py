@@ -1,4 +1,4 @@
-"""What nodes share: relay leases, named locks, settings, and the counts for health."""
+"""Shared by all nodes: relay leases, named locks, settings, and the counts for health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port: what a backend author implements. The docstrings are the contract.
+"""The port: the methods that a backend author implements. The docstrings are the contract.
 
 A backend stores, claims and settles. It decides nothing that needs cron, time zones, retry policies, handlers or random
 numbers: the scheduler computes those and passes the result. The backend decides what can only be decided in the step
@@ -201,8 +201,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Hand over at most one run of each claimable lane, at most `limit` in all, by priority, then by who became
-        ready first.
+        """Hand over at most one run of each claimable lane, at most `limit` in all, by priority, then by the
+        time it became ready.
 
         A lane is claimable when its job is not paused, no lease is held, and its head may start: the retrying run if
         there is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in
@@ -219,7 +219,7 @@ class Backend(ABC):
     @abstractmethod
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
         """The node is alive; its leases last at least `lease` from now (never shorter than before). An expired lease
-        that nobody settled is renewed too; one with another token is `lost` (LEASE-1). Since when the node is in
+        that was not settled yet is renewed too; one with another token is `lost` (LEASE-1). Since when the node is in
         unbroken contact is kept for `claim`."""
 
     @abstractmethod
