@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Any
 
@@ -104,32 +105,34 @@ def test_a_wrong_expression_is_refused_at_its_character(expression: str, caret: 
     assert error.expression == expression
 
 
-def test_an_expression_of_ten_megabytes_is_refused_at_once_and_not_repeated() -> None:
+@pytest.mark.parametrize("make", [Cron, Cron.posix, Cron.local])
+def test_an_expression_of_ten_megabytes_is_refused_at_once_and_not_repeated(make: Callable[[str], Cron]) -> None:
     began = perf_counter()
-    for make in (Cron, Cron.posix, Cron.local):
-        with pytest.raises(
-            InvalidCron, match=r"^trigger.expression: has 10000007 characters, at most 1000 are"
-        ) as caught:
-            make("0" + ",0" * 4_999_999 + " * * * *")
-        assert len(str(caught.value)) < 400
-        assert len(caught.value.expression) <= 101
-    assert perf_counter() - began < 2
+    with pytest.raises(InvalidCron, match=r"^trigger.expression: has 10000007 characters, at most 1000") as caught:
+        make("0" + ",0" * 4_999_999 + " * * * *")
+    assert perf_counter() - began < 1
+    assert len(str(caught.value)) < 400
+    assert len(caught.value.expression) <= 101
 
 
 def test_a_thousand_characters_are_still_read() -> None:
-    expression = "0" + ",0" * 496 + " * * *"
-    assert len(f"{expression} *") == 1001
-    assert Cron(f"{expression[2:]} *").next_after(datetime(2026, 1, 1, tzinfo=UTC)) == datetime(
-        2026, 1, 1, 1, tzinfo=UTC
-    )
+    midnight = datetime(2026, 1, 1, tzinfo=UTC)
+    longest = "0" + ",0" * 495 + "  * * * *"
+    assert len(longest) == 1000
+    assert Cron(longest).next_after(midnight) == midnight + timedelta(hours=1)
     with pytest.raises(InvalidCron, match="1001 characters"):
-        Cron(f"{expression} *")
+        Cron(f" {longest}")
 
 
-@pytest.mark.parametrize(
-    "expression",
-    ["x" * 900 + " * * * *", "@" + "x" * 900, "* * * * " + "MONX" * 200, "5" * 800 + "/" + "7" * 100 + " * * * *"],
-)
+LONG = [
+    "x" * 900 + " * * * *",
+    "@" + "x" * 900,
+    "* * * * " + "MONX" * 200,
+    "5" * 800 + "/" + "7" * 100 + " * * * *",
+]
+
+
+@pytest.mark.parametrize("expression", LONG)
 def test_an_error_quotes_a_hundred_characters_around_the_wrong_one(expression: str) -> None:
     with pytest.raises(InvalidCron) as caught:
         Cron(expression)

@@ -162,7 +162,7 @@ def _unpickled(expression: str, tz: str, misfire: Misfire, grace: timedelta | No
 def _check_tz(field: str, value: object) -> str:
     tz = check_text(field, value)
     if len(tz) > MAX_NAME:
-        raise ScheduleError(field, f"has {len(tz)} characters, at most {MAX_NAME} are allowed")
+        raise ScheduleError(field, f"has {len(tz)} characters; give an IANA name such as 'Europe/Berlin'")
     return tz
 
 
