@@ -295,7 +295,7 @@ def items_of(field: str, value: Any) -> tuple[Any, ...]:
     for kind in (tuple, list, frozenset, set):
         if is_a(value, kind):
             return tuple(kind.__iter__(value))
-    _refuse_type(field, "a tuple", value)
+    _refuse_type(field, "a tuple, list or set", value)
 
 
 def _either(kinds: tuple[type, ...]) -> str:
