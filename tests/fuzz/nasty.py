@@ -42,7 +42,7 @@ HostileObject = _hostile(object, *_COMMON)
 class _Liar:
     """Raises when it is asked for its class, as isinstance does."""
 
-    __class__: Any = property(_raise)  # pyright: ignore[reportIncompatibleMethodOverride]
+    __class__: Any = property(_raise)
 
 
 class _BrokenZone(tzinfo):

@@ -1,4 +1,4 @@
-"""Reading a cron expression: text in, one bit mask per field out, or an InvalidCron that points at the character."""
+"""Reads a cron expression into one bit mask per field, or raises an InvalidCron that points at the character."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Span(NamedTuple):
 
 
 def parse(expression: str) -> Fields:
-    """The fields of an expression (CRON-1); refuses what is wrong and what never matches (CRON-10)."""
+    """The fields of an expression (CRON-1); refuses wrong ones and those that never match (CRON-10)."""
     pieces = _pieces(expression)
     if pieces and pieces[0].text.startswith("@"):
         return parse(_macro(pieces))
@@ -196,7 +196,7 @@ def _range(span: Span, found: re.Match[str], kind: Kind) -> tuple[int, int]:
     end = span.cut(*found.span("last"))
     high = _value(end, kind)
     if kind is WEEKDAY and high == 0 < low and not end.text.isdigit():
-        high = 7  # SUN closes a week as well as it opens one: FRI-SUN is 5-7
+        high = 7  # SUN may also end a range: FRI-SUN is 5-7
     if high < low:
         top = 6 if kind is WEEKDAY else kind.high
         end.refuse(f"the range {low}-{high} runs backwards; write two: {low}-{top},{kind.low}-{high}")
@@ -275,6 +275,6 @@ def never_falls_due(fields: Fields) -> bool:
 
 
 def _refuse_never(fields: Fields, day: Span) -> None:
-    # Within 400 years every date falls on every weekday, so only the length of the months can be in the way.
+    # Within 400 years every date falls on every weekday, so only a month that is too short prevents a match.
     if not fields.is_either and never_falls_due(fields):
         day.refuse(f"never matches: there is no day {cut(fields.day.text)} in month {cut(fields.month.text)}")

@@ -21,7 +21,7 @@ PLATFORM_SCOPE = "_platform"
 LIFECYCLE_MODULE = "_platform.jobs"
 MAX_NAME = 200
 MAX_PAYLOAD = 256 * 1024
-MAX_WHOLE = 10**9  # of whatever is counted: 32 bits hold two of them
+MAX_WHOLE = 10**9  # of anything that is counted: the sum of two fits into 32 bits
 MAX_STORED_WHOLE = 2**63 - 1  # the largest number that every store can keep
 MAX_DURATION = timedelta(days=36_525)  # a century: instants stay far from the year 9999
 MAX_QUOTED = 100  # characters of a value that an error text repeats
@@ -233,7 +233,7 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[0] in 'AEIO' else 'a'} {noun}"
 
 
-# --- checks made to measure ---
+# --- functions that make a check ---
 
 
 def optional(check: Check) -> Check:
