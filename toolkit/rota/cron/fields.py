@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, NoReturn
 from rota.cron.days import DayRule, Special, days_of
 from rota.cron.hashed import Seed
 from rota.errors import InvalidCron
+from rota.model.validation import cut
 
 MONTH_NAMES: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 DAY_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -22,6 +23,7 @@ MACROS: Final = {
     "@annually": "0 0 1 1 *",
 }
 _FIVE_WEEKS: Final = sum(1 << 7 * week for week in range(5))
+MAX_EXPRESSION: Final = 1000  # characters; parsing takes time in proportion, and int() reads so many digits
 _LONGEST_MONTH: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -123,7 +125,7 @@ def parse(expression: str, seed: Seed | None = None) -> Fields:
     pieces = _pieces(expression)
     if pieces and pieces[0].text.startswith("@"):
         return parse(_macro(pieces))
-    spans = _named(expression, pieces)
+    spans = _fields_of(expression, pieces)
     read = [_field(span, kind, seed) for span, kind in zip(spans, _KINDS[-len(spans) :], strict=True)]
     fields = Fields(read[0] if len(read) == 6 else None, *read[-5:])
     _refuse_never(fields, spans[-3])
@@ -135,7 +137,7 @@ def check_posix(expression: str) -> None:
     pieces = _pieces(expression)
     if len(pieces) == 6:
         pieces[5].refuse("POSIX cron has five fields, there are no seconds")
-    for span in pieces if len(pieces) != 5 else _named(expression, pieces):
+    for span in pieces if len(pieces) != 5 else _fields_of(expression, pieces):
         _check_posix_field(span)
 
 
@@ -151,10 +153,13 @@ def _check_posix_field(span: Span) -> None:
 
 
 def _pieces(expression: str) -> list[Span]:
+    if len(expression) > MAX_EXPRESSION:
+        reason = f"has {len(expression)} characters, at most {MAX_EXPRESSION} are allowed"
+        raise InvalidCron(cut(expression), reason)
     return [Span(expression, found[0], found.start(), "expression") for found in re.finditer(r"[^ \t]+", expression)]
 
 
-def _named(expression: str, pieces: list[Span]) -> list[Span]:
+def _fields_of(expression: str, pieces: list[Span]) -> list[Span]:
     if len(pieces) < 5:
         given = f"{len(pieces)} given" if pieces else "the expression is empty"
         end = Span(expression, "", len(expression.rstrip(" \t")), "expression")
@@ -171,7 +176,7 @@ def _macro(pieces: list[Span]) -> str:
     if word == "@every":
         pieces[0].refuse("@every is not known; write a step such as */5 in the minute field")
     if word not in MACROS:
-        pieces[0].refuse(f"{pieces[0].text} is not known; there are {', '.join(MACROS)}")
+        pieces[0].refuse(f"{cut(pieces[0].text)} is not known; there are {', '.join(MACROS)}")
     if len(pieces) > 1:
         pieces[1].refuse(f"nothing may follow {pieces[0].text}")
     return MACROS[word]
@@ -249,7 +254,7 @@ def _day_rule(span: Span) -> DayRule | None:
     if span.text.upper() == "LW":
         return DayRule(Special.LAST_WORKING)
     if found := _LAST_DAY.fullmatch(span.text):
-        before = _number(found["before"] or "0")
+        before = int(found["before"] or "0")
         if found["before"] and not 1 <= before <= 30:
             span.refuse("L-n takes 1 to 30 days before the last one", found.start("before"))
         return DayRule(Special.BEFORE_LAST, before)
@@ -267,7 +272,7 @@ def _weekday_rule(span: Span) -> DayRule | None:
     weekday = _value(span.cut(*found.span("weekday")), WEEKDAY) % 7
     if found["number"] is None:
         return DayRule(Special.LAST_WEEKDAY, 0, weekday)
-    number = _number(found["number"])
+    number = int(found["number"])
     if not 1 <= number <= 5:
         span.refuse("# takes 1 to 5, as in MON#2", found.start("number"))
     return DayRule(Special.NTH_WEEKDAY, number, weekday)
@@ -300,7 +305,7 @@ def _hashed_range(span: Span, found: re.Match[str], kind: Kind) -> tuple[int, in
 
 
 def _stepped(span: Span, found: re.Match[str], values: tuple[int, int], kind: Kind, seed: Seed | None) -> str:
-    (low, high), step = values, _number(found["step"])
+    (low, high), step = values, int(found["step"])
     if not 1 <= step <= high - low + 1:
         wrong = "is 0" if step == 0 else f"is wider than the field ({low}-{high})"
         span.refuse(f"the step {wrong}", found.start("step"))
@@ -332,32 +337,27 @@ def _step(span: Span, found: re.Match[str], kind: Kind) -> int:
     if not found["slash"]:
         return 1
     if not found["star"] and not found["dash"]:
-        first = found["first"]
-        span.refuse(f"a step needs * or a range: write {first}-{kind.high}/{found['step'] or 1}", found.start("slash"))
+        written = f"{cut(found['first'])}-{kind.high}/{cut(found['step'] or '1')}"
+        span.refuse(f"a step needs * or a range: write {written}", found.start("slash"))
     if found["step"] is None:
         span.refuse("the step has no number", found.end("slash"))
-    step = _number(found["step"])
+    step = int(found["step"])
     if not 1 <= step <= kind.high:
         wrong = "is 0" if step == 0 else f"is wider than the field ({kind.low}-{kind.high})"
         span.refuse(f"the step {wrong}", found.start("step"))
     return step
 
 
-def _number(digits: str) -> int:
-    # Everything over four digits is out of range anyway, and int() refuses thousands of digits with its own error.
-    return int(digits.lstrip("0")[:4] or "0")
-
-
 def _value(span: Span, kind: Kind) -> int:
     if not span.text.isdigit():
-        return _named_value(span, kind)
-    value = _number(span.text)
+        return _value_of_name(span, kind)
+    value = int(span.text)
     if not kind.low <= value <= kind.high:
         span.refuse(f"{span.text[:12]} is out of range, {kind.name} goes from {kind.low} to {kind.high}")
     return value
 
 
-def _named_value(span: Span, kind: Kind) -> int:
+def _value_of_name(span: Span, kind: Kind) -> int:
     word = span.text.upper()
     if word not in kind.names:
         _refuse_name(span, word, kind)
@@ -367,14 +367,14 @@ def _named_value(span: Span, kind: Kind) -> int:
 def _refuse_name(span: Span, word: str, kind: Kind) -> NoReturn:
     for other in (MONTH, WEEKDAY):
         if word in other.names:
-            span.refuse(f"{span.text} is a {other.name} name and does not belong here")
+            span.refuse(f"{cut(span.text)} is a {other.name} name and does not belong here")
     if word in _WORDS:
-        span.refuse(f"{span.text} {_WORDS[word]}")
+        span.refuse(f"{cut(span.text)} {_WORDS[word]}")
     known = next((name for name in kind.names if word.startswith(name)), None)
     if known:
-        span.refuse(f"{span.text} is not known; write {known}")
+        span.refuse(f"{cut(span.text)} is not known; write {known}")
     listed = f"; it takes numbers and {', '.join(kind.names)}" if kind.names else "; it takes numbers"
-    span.refuse(f"{span.text} is not a {kind.name}{listed}")
+    span.refuse(f"{cut(span.text)} is not a {kind.name}{listed}")
 
 
 _WORDS: Final = {
@@ -436,4 +436,4 @@ def _refuse_never(fields: Fields, day: Span) -> None:
     # Within 400 years every date falls on every weekday, so without rules only the length of months can be in the way.
     has_rules = bool(fields.day.rules or fields.weekday.rules)
     if not fields.is_either and (never_falls_due(fields) or (has_rules and _never_together(fields))):
-        day.refuse(f"never matches: there is no day {fields.day.text} in month {fields.month.text}")
+        day.refuse(f"never matches: there is no day {cut(fields.day.text)} in month {cut(fields.month.text)}")
