@@ -212,7 +212,10 @@ def check_cron(cron: Cron) -> Cron:
     Its time zone need not be known here: see `Cron.as_stored_in`.
     """
     _check_fields(cron)
+    if getattr(cron, "_source", None) is not None:  # resolved for one job: as a definition it is what its text says
+        return Cron(cron.expression, "UTC", cron.misfire, cron.grace, cron.overlap).as_stored_in(cron.tz)
     object.__setattr__(cron, "_plan", plan_for(cron.expression))
+    object.__setattr__(cron, "_source", None)
     return cron
 
 
