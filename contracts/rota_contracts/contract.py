@@ -10,7 +10,7 @@ import pytest
 from rota_contracts.clause import Clause, Level, clauses_of
 from rota_contracts.families import FAMILIES
 from rota_contracts.harness import Harness
-from rota_contracts.run_clause import from_the_clause, perform
+from rota_contracts.run_clause import from_the_clause, run_clause
 
 NOT_APPLICABLE = "does not apply: "
 NOT_RUN = "not run: "
@@ -98,7 +98,7 @@ def _test_of(clause: Clause, family: type) -> Callable[[Any, Harness], None]:
         if missing := clause.missing_from(harness):
             pytest.skip(f"{NOT_RUN}the harness brings no {' and no '.join(missing)}")
         try:
-            perform(clause, family, harness)
+            run_clause(clause, family, harness)
         except BaseException as error:
             raise error.with_traceback(from_the_clause(clause, error)) from error.__cause__
 

@@ -23,7 +23,7 @@ from typing import Any
 from rota.clock import SystemClock
 from rota.handlers import HandlerRegistry
 from rota.model.outcome import Succeeded
-from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
+from rota_contracts.process_messages import LONGEST_LINE, Answer, Begun, decoded, encoded
 
 Say = Callable[[object], None]
 
@@ -66,7 +66,7 @@ class _Handlers:
         return Succeeded(ctx.attempt)
 
 
-class _Guest:
+class _NodeServer:
     """The node, and the one who speaks for it."""
 
     def __init__(self, lines: asyncio.StreamReader, say: Say) -> None:
@@ -128,7 +128,7 @@ async def _main(out: int) -> None:
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     try:
-        await _Guest(lines, say).live()
+        await _NodeServer(lines, say).live()
     except Exception as error:
         say(Answer(-1, error=repr(error)))
         raise

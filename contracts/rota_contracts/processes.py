@@ -33,7 +33,7 @@ from rota.model.definition import JobDefinition, Manual
 from rota.model.run import JobRun
 from rota.protocol import JobScheduler
 from rota_contracts.harness import DEFAULT_LEASE
-from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
+from rota_contracts.process_messages import LONGEST_LINE, Answer, Begun, decoded, encoded
 
 # (handlers, *, concurrency, lease, drain_timeout) -> a node of the one store on real time; it can be pickled.
 Opening = Callable[..., AbstractAsyncContextManager[JobScheduler]]

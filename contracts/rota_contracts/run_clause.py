@@ -27,11 +27,11 @@ class Leak(AssertionError):
     """A clause held, but something it started is still there."""
 
 
-def perform(clause: Clause, family: type, harness: Harness) -> None:
+def run_clause(clause: Clause, family: type, harness: Harness) -> None:
     """Run the clause; raises what it raises, or `Leak`."""
     before = set(threading.enumerate())
     with asyncio.Runner() as runner:
-        runner.run(_perform(clause, family(), harness))
+        runner.run(_run_clause(clause, family(), harness))
     if not clause.leaves_threads:
         _check_threads(before)
 
@@ -45,7 +45,7 @@ def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     log.error("%s %r", context.get("message"), context.get("exception"))
 
 
-async def _perform(clause: Clause, family: Any, harness: Harness) -> None:
+async def _run_clause(clause: Clause, family: Any, harness: Harness) -> None:
     asyncio.get_running_loop().set_exception_handler(_note)
     if begin := getattr(harness, "begin", None):
         begin(clause.id)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
 _PLUGIN = "rota_contracts.plugin"
-SUBJECT = Path(__file__).with_name("subject.py")
+CONTRACTS = Path(__file__).with_name("command_line.py")
 
 
 def main(spec: str, args: list[str]) -> int:
@@ -49,7 +49,7 @@ def resolve(spec: str) -> Any:
 
 def _arguments(spec: str) -> list[str]:
     return [
-        str(SUBJECT), "-p", _PLUGIN, f"--rota-harness={spec}",
+        str(CONTRACTS), "-p", _PLUGIN, f"--rota-harness={spec}",
         # The project's own pytest settings are for its own tests.
         "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider", "-p", "no:asyncio",
         # Names are shown as seen from here, and whoever runs this did not choose where the pack is installed.

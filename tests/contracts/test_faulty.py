@@ -12,7 +12,7 @@ from rota.errors import RotaError
 from rota_contracts.clause import Clause, clauses_of
 from rota_contracts.families import FAMILIES
 from rota_contracts.harness import Harness
-from rota_contracts.run_clause import Leak, perform
+from rota_contracts.run_clause import Leak, run_clause
 from tests.contracts.faulty import all_faults
 from tests.contracts.faulty.base import Fault
 
@@ -37,7 +37,7 @@ def test_a_fault_is_caught(fault: Fault, clause_id: str, caplog: pytest.LogCaptu
 
 def _problem(family: type, clause: Clause, harness: Harness) -> BaseException | None:
     try:
-        perform(clause, family, harness)
+        run_clause(clause, family, harness)
     except (Exception, pytest.fail.Exception) as problem:
         return problem
     return None

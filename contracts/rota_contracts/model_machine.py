@@ -30,7 +30,7 @@ from rota.model.run import JobRun, RunState
 from rota.protocol import JobScheduler
 from rota_contracts.declare import cron, event, manual, on_event
 from rota_contracts.model import Model, ModelRun
-from rota_contracts.model_driver import LEASE, Seen, World
+from rota_contracts.model_driver import LEASE, ModelDriver, Seen
 from rota_contracts.scene import Scene
 
 T = TypeVar("T")
@@ -62,13 +62,13 @@ _nodes = st.integers(0, _NODES - 1)
 class SchedulerMachine(RuleBasedStateMachine):
     """One example: a sequence of calls, each answered alike by scheduler and model."""
 
-    world: World
+    driver: ModelDriver
 
     def __init__(self) -> None:
         super().__init__()
-        self.scope = self.world.new_scope()
-        self.world.begin_at_a_round_time()
-        self.model = Model(self.world.scene.now())
+        self.scope = self.driver.new_scope()
+        self.driver.begin_at_a_round_time()
+        self.model = Model(self.driver.scene.now())
         self.seen: Seen | None = None
 
     # --- jobs ---
@@ -148,7 +148,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(node=_nodes)
     def release(self, node: int) -> None:
-        self._step(node, lambda _: self.world.release(self.scope), lambda: self.model.release(_HOLDING))
+        self._step(node, lambda _: self.driver.release(self.scope), lambda: self.model.release(_HOLDING))
 
     @rule(job_id=_jobs, position=st.integers(0, 5), node=_nodes)
     def cancel(self, job_id: str, position: int, node: int) -> None:
@@ -194,8 +194,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self._is_anything_running())
     @rule(node=_nodes)
     def a_node_dies_and_another_comes(self, node: int) -> None:
-        self.world.call(self.world.scene.crash(self.world.nodes[node]))
-        self.world.nodes[node] = self.world.call(self.world.open_node())
+        self.driver.call(self.driver.scene.crash(self.driver.nodes[node]))
+        self.driver.nodes[node] = self.driver.call(self.driver.open_node())
         self._advance(timedelta(0))
 
     # --- comparison ---
@@ -224,7 +224,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert [_seen(run) for run in seen] == [_expected(run) for run in expected]
         for mine, theirs in zip(expected, seen, strict=True):
             _same(mine, theirs.run_id)
-        assert self.world.scene.journal.count(job_id, self.scope) == sum(run.attempt for run in expected)
+        assert self.driver.scene.journal.count(job_id, self.scope) == sum(run.attempt for run in expected)
 
     def _compare_letters(self, seen: Seen) -> None:
         runs = [run for each in self.model.runs.values() for run in each]
@@ -235,17 +235,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         if sys.exc_info()[0] is None:
             self._compare_events()
         for job_id in (*_PLAIN, _HOLDING):
-            self.world.call(self.world.nodes[0].unschedule(job_id, scope_id=self.scope))
-        self.world.call(self.world.release(self.scope))
-        self.world.call(self.world.scene.settle())
+            self.driver.call(self.driver.nodes[0].unschedule(job_id, scope_id=self.scope))
+        self.driver.call(self.driver.release(self.scope))
+        self.driver.call(self.driver.scene.settle())
 
     def _compare_events(self) -> None:
         # A node that died may have been the one that told the events: another takes over within its lease.
         self._advance(timedelta(seconds=40))
         for job_id in self.model.jobs:
-            self.world.call(self.world.nodes[0].pause(job_id, reason="the end", scope_id=self.scope))
+            self.driver.call(self.driver.nodes[0].pause(job_id, reason="the end", scope_id=self.scope))
         for job_id, expected in self.model.events.items():
-            told = self.world.call(self.world.told(job_id, len(expected), self.scope))
+            told = self.driver.call(self.driver.told(job_id, len(expected), self.scope))
             assert told == expected
 
     # --- inside ---
@@ -273,8 +273,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             wanted = expected()
         except (JobNotFound, RunNotFound) as error:
             problem = error
-        answer, refusal, self.seen = self.world.call(
-            self.world.step(work(self.world.nodes[node]), passes, self.scope, (*_PLAIN, _HOLDING))
+        answer, refusal, self.seen = self.driver.call(
+            self.driver.step(work(self.driver.nodes[node]), passes, self.scope, (*_PLAIN, _HOLDING))
         )
         self.model.advance(passes)
         assert type(refusal) is type(problem)
@@ -326,7 +326,7 @@ def _expected(run: ModelRun) -> tuple[object, ...]:
 async def compare_with_the_model(scene: Scene) -> None:
     """Drive scheduler and model alike; raises at the first difference, with the calls that led to it."""
     async with AsyncExitStack() as stack:
-        world = World(scene, asyncio.get_running_loop(), stack)
-        world.nodes = [await world.open_node() for _ in range(_NODES)]
-        machine = type("SchedulerMachine", (SchedulerMachine,), {"world": world})
+        driver = ModelDriver(scene, asyncio.get_running_loop(), stack)
+        driver.nodes = [await driver.open_node() for _ in range(_NODES)]
+        machine = type("SchedulerMachine", (SchedulerMachine,), {"driver": driver})
         await asyncio.to_thread(run_state_machine_as_test, machine, settings=_SETTINGS)

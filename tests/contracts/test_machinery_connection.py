@@ -17,7 +17,7 @@ from rota_backends.inprocess import InProcessBackend
 from rota_contracts import BackendHarness, Harness, Scene
 from rota_contracts.backend_harness import START
 from rota_contracts.declare import cron, manual
-from rota_contracts.faulty_connection import Lie, Line, Weather
+from rota_contracts.faulty_connection import FaultyConnection, Lie, Trouble
 
 LEASE = timedelta(seconds=30)
 
@@ -111,9 +111,9 @@ async def _by_holder(scene: Scene, run_id: Any, one: Any, two: Any) -> tuple[Any
 async def test_nothing_a_crashed_node_says_arrives(harness: BackendHarness, scene: Scene) -> None:
     async with scene.open() as node:
         await harness.crash(node)
-        line = harness._nodes[0].line
+        connection = harness._nodes[0].connection
         with pytest.raises(StoreUnavailable, match="this node has crashed"):
-            await line.proxy.now()
+            await connection.proxy.now()
     await harness.close()
 
 
@@ -147,8 +147,8 @@ async def test_in_an_outage_no_node_reaches_the_store(harness: BackendHarness, s
         with harness.outage():
             for node in harness._nodes:
                 with pytest.raises(StoreUnavailable, match="out of reach"):
-                    await node.line.proxy.now()
-        assert await harness._nodes[0].line.proxy.now() == START
+                    await node.connection.proxy.now()
+        assert await harness._nodes[0].connection.proxy.now() == START
 
 
 async def test_a_reopened_store_is_made_again_and_its_nodes_are_dead() -> None:
@@ -186,7 +186,7 @@ class _Counting(InProcessBackend):
         return await super().now()
 
 
-class _Always(Weather):
+class _Always(Trouble):
     """Tells the same lie every time."""
 
     def __init__(self, lie: Lie) -> None:
@@ -203,7 +203,7 @@ class _Always(Weather):
 )
 async def test_a_lie_is_told_once_and_the_repeat_gets_through(lie: Lie, error: type[Exception], executed: int) -> None:
     backend = _Counting(clock=VirtualClock(START))
-    proxy = Line(backend, _Always(lie)).proxy
+    proxy = FaultyConnection(backend, _Always(lie)).proxy
     with pytest.raises(error):
         await proxy.now()
     assert backend.calls == executed
@@ -213,12 +213,12 @@ async def test_a_lie_is_told_once_and_the_repeat_gets_through(lie: Lie, error: t
 
 async def test_a_call_executed_twice_answers_like_one() -> None:
     backend = _Counting(clock=VirtualClock(START))
-    assert await Line(backend, _Always(Lie.TWICE)).proxy.now() == START
+    assert await FaultyConnection(backend, _Always(Lie.TWICE)).proxy.now() == START
     assert backend.calls == 2
 
 
-def test_a_lying_line_lies_about_five_calls_in_a_hundred_and_always_the_same() -> None:
-    told = [[Weather(lies=source).lie() for _ in range(10_000)] for source in (Random("1 a"), Random("1 a"))]
+def test_a_lossy_connection_fails_five_calls_in_a_hundred_and_always_the_same() -> None:
+    told = [[Trouble(lies=source).lie() for _ in range(10_000)] for source in (Random("1 a"), Random("1 a"))]
     assert told[0] == told[1]
     lies = [lie for lie in told[0] if lie is not None]
     assert set(lies) == set(Lie)
@@ -230,13 +230,13 @@ def test_each_clause_meets_lies_of_its_own() -> None:
     told = []
     for clause_id in ("KEY-1/test_a", "KEY-1/test_b", "KEY-1/test_a"):
         harness.begin(clause_id)
-        told.append([harness._weather.lie() for _ in range(500)])
+        told.append([harness._trouble.lie() for _ in range(500)])
     assert told[0] == told[2] != told[1]
 
 
 def test_the_proxy_looks_like_the_backend() -> None:
     backend = InProcessBackend(clock=VirtualClock(START))
-    proxy = Line(backend, Weather()).proxy
+    proxy = FaultyConnection(backend, Trouble()).proxy
     assert (proxy.name, proxy.clock, proxy.patience) == (backend.name, backend.clock, backend.patience)
     assert proxy.capabilities == backend.capabilities
     assert Capability.DURABLE not in proxy.capabilities
