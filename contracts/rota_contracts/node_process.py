@@ -74,6 +74,7 @@ class _NodeServer:
         self._say = say
         self._handlers = _Handlers(say)
         self._calls: set[asyncio.Task[None]] = set()
+        self._own_methods = {"release": self._release, "echo": self._echo}
 
     async def live(self) -> None:
         elsewhere, skew = await self._next()
@@ -96,13 +97,16 @@ class _NodeServer:
 
     async def _answer(self, node: Any, number: int, name: str, args: Any, kwargs: Any) -> None:
         try:
-            method = self._release if name == "release" else getattr(node, name)
+            method = self._own_methods.get(name) or getattr(node, name)
             self._say(Answer(number, await method(*args, **kwargs)))
         except Exception as error:
             self._say(Answer(number, error=repr(error)))
 
     async def _release(self) -> None:
         self._handlers.gate.set()
+
+    async def _echo(self) -> None:
+        """Its answer follows all that was reported before."""
 
     async def _next(self) -> Any:
         line = await self._lines.readline()
