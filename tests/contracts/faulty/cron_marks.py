@@ -171,6 +171,7 @@ FAULTS = [
                 "registering_again_does_not_make_up_a_skipped_occurrence",
             ),
             *of("CRON-9", "a_job_registered_again_after_a_step_back_stays_silent"),
+            *of("AT-1", "a_decided_instant_does_not_come_back"),
         ),
         on(ForgetsTheRemoved),
     ),

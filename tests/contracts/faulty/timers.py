@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from attrs import evolve
 
@@ -12,11 +13,13 @@ from rota.backend import DueJob, Firing
 from rota.cron import Cron, days
 from rota.decide import occurrence, registration
 from rota.model import timers
+from rota.model.capability import Precision
 from rota.model.definition import JobDefinition
 from rota.model.timers import At, Every
 from rota.node import ticker
+from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faulty._naming import of
-from tests.contracts.faulty.base import Fault, replaced
+from tests.contracts.faulty.base import Fault, on, replaced
 
 _first_due = occurrence.first_due
 _anchored = registration._anchored
@@ -83,11 +86,6 @@ def _always_now(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     return _plan(job, now, run_id)
 
 
-def _unmarked(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
-    """A registration is a wish: it runs again."""
-    return _first_due(definition, began, None if isinstance(definition.trigger, At) else decided)
-
-
 def _last_of_31(rule: days.DayRule, length: int, weekday: int) -> int:
     return _day(rule, 31 if rule.form is days.Special.BEFORE_LAST else length, weekday)
 
@@ -95,7 +93,37 @@ def _last_of_31(rule: days.DayRule, length: int, weekday: int) -> int:
 _day = days._day
 
 
+def _by_the_wall(trigger: Every, instant: datetime) -> datetime:
+    """The interval is counted on a wall clock in Berlin."""
+    zone = ZoneInfo("Europe/Berlin")
+    wall = _next_after(trigger, instant)
+    shift = (wall.astimezone(zone).utcoffset() or timedelta(0)) - (instant.astimezone(zone).utcoffset() or timedelta(0))
+    return wall - shift if wall - shift > instant else wall
+
+
+_next_after = Every.next_after
+
+
+def _whole_minutes(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
+    """Intervals are looked at once a minute."""
+    due = _first_due(definition, began, decided)
+    return due.replace(second=0) if isinstance(definition.trigger, Every) and due is not None else due
+
+
 FAULTS = [
+    Fault(
+        "an interval follows the wall clock",
+        "EVERY-1",
+        of("EVERY-1", "a_clock_change_does_not_stretch_the_interval"),
+        patch=replaced(timers.Every, "next_after", _by_the_wall),
+    ),
+    Fault(
+        "seconds are cut off",
+        "EVERY-1",
+        of("EVERY-1", "seconds_are_not_rounded_to_minutes"),
+        on(InProcessBackend, precision=Precision.SECOND),
+        replaced(registration, "first_due", _whole_minutes),
+    ),
     Fault(
         "each registration moves an interval",
         "EVERY-1",
@@ -161,12 +189,6 @@ FAULTS = [
         "AT-1",
         of("AT-1", "a_past_instant_is_not_run_against_its_policy"),
         patch=replaced(ticker, "plan_firing", _always_now),
-    ),
-    Fault(
-        "a job that is back runs its instant again",
-        "AT-1",
-        of("AT-1", "a_decided_instant_does_not_come_back"),
-        patch=replaced(registration, "first_due", _unmarked),
     ),
     Fault(
         "an instant between two minutes is rounded",
