@@ -104,12 +104,6 @@ def _by_the_wall(trigger: Every, instant: datetime) -> datetime:
 _next_after = Every.next_after
 
 
-def _whole_minutes(definition: JobDefinition, began: datetime, decided: datetime | None) -> datetime | None:
-    """Intervals are looked at once a minute."""
-    due = _first_due(definition, began, decided)
-    return due.replace(second=0) if isinstance(definition.trigger, Every) and due is not None else due
-
-
 FAULTS = [
     Fault(
         "an interval follows the wall clock",
@@ -122,7 +116,7 @@ FAULTS = [
         "EVERY-1",
         of("EVERY-1", "seconds_are_not_rounded_to_minutes"),
         on(InProcessBackend, precision=Precision.SECOND),
-        replaced(registration, "first_due", _whole_minutes),
+        replaced(registration, "cut_to", lambda precision, instant: instant.replace(second=0, microsecond=0)),
     ),
     Fault(
         "each registration moves an interval",
