@@ -184,7 +184,7 @@ def test_a_failure_names_clause_promise_level_and_place(bench: Bench) -> None:
 
 def test_a_failure_shows_the_clause_and_not_the_machinery(bench: Bench) -> None:
     result = bench.run(harness="TroubleHarness(breaks='core')")
-    result.stdout.no_fnmatch_line("*performance.py*")
+    result.stdout.no_fnmatch_line("*run_clause.py*")
 
 
 def test_a_known_deviation_that_fails_is_counted(bench: Bench) -> None:
