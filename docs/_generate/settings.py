@@ -6,7 +6,7 @@ import inspect
 
 from docs._generate.text import annotation_text, default_text, duration_text
 from rota import Retention, Scheduler
-from rota.decide.attempt import MAX_ERROR
+from rota.errors import MAX_ERROR
 from rota.model.validation import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
 
 MEANINGS = {

@@ -10,7 +10,8 @@ import pytest
 
 from rota import Failed, JobDefinition, Manual, Retry, RetryPolicy, RunState, Succeeded
 from rota.backend import Claim, FactKind, JobKey, Settlement
-from rota.decide.attempt import TRANSITIONS, Lost, Outcome, Refused, Stopped, TimedOut, decide, error_text, safe_text
+from rota.decide.attempt import TRANSITIONS, Lost, Outcome, Raised, Refused, Stopped, TimedOut, decide
+from rota.errors import error_text, safe_text
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome, Cause
 
@@ -34,13 +35,14 @@ def decided(outcome: Outcome, **of: Any) -> Settlement:
     [
         (Succeeded(), 1), (Failed("no"), 1), (Failed("no"), 3), (Failed("no", permanent=True), 1), (TimedOut(), 1),
         (TimedOut(), 3), (Lost(), 1), (Lost(), 3), (Stopped("asked"), 1), (Retry(), 1), (Retry(), 3),
-        (Refused("missing handler", "x"), 1),
+        (Refused("missing handler", "x"), 1), (Raised(ValueError("no")), 1), (Raised(ValueError("no")), 3),
     ],
 )  # fmt: skip
 def test_every_decision_is_a_row_of_the_table(outcome: Outcome, attempt: int) -> None:
     made = decided(outcome, attempt=attempt)
     rows = [(row.state, row.outcome, row.facts) for row in TRANSITIONS]
     assert (made.state, made.outcome, made.facts) in rows
+    assert any(made.facts is row.facts for row in TRANSITIONS)  # read from the table, not written a second time
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,10 +11,12 @@ from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
 from rota.decide.attempt import Lost, Outcome, Refused, decide
 from rota.handlers import HandlerRegistry
+from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
+from rota.node.run_log import RunLog
 from rota.node.run_waiters import RunWaiters
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 class Capacity:
@@ -116,9 +117,18 @@ class Exchange:
     with the same request."""
 
     def __init__(
-        self, backend: Backend, handlers: HandlerRegistry, room: Capacity, *, node_id: str, lease: timedelta, keep: int
+        self,
+        backend: Backend,
+        handlers: HandlerRegistry,
+        room: Capacity,
+        run_log: RunLog,
+        *,
+        node_id: str,
+        lease: timedelta,
+        keep: int,
     ) -> None:
         self.room = room
+        self._run_log = run_log
         self.node_id = node_id
         self.begun = 0  # so that a heartbeat can tell whether one went on beside it
         self.in_flight = 0
@@ -182,7 +192,11 @@ class Exchange:
         self._finished_held.append(held)
 
     def settlement(self, held: RunningAttempt, outcome: Outcome) -> Settlement:
-        return decide(held.claim, outcome, self.store_now(), self.node_id)
+        """What follows from the attempt; it is logged here, before it is stored (LOG-1)."""
+        now = self.store_now()
+        settlement = decide(held.claim, outcome, now, self.node_id)
+        self._run_log.ended(held.claim, outcome, settlement, now)
+        return settlement
 
     def store_now(self) -> datetime:
         """The store's time, as well as this node knows it."""
@@ -356,24 +370,30 @@ class Exchange:
         now = self.store_now()
         settlements = [decide(claim, Lost(), now, self.node_id) for claim in lost]
         try:
-            await self._backend.settle(settlements, keep=self._keep)
+            stored, _ = await self._backend.settle(settlements, keep=self._keep)
         except Exception as error:
             if not _is_no_fault_of_the_store(error):
                 raise
-            await self._settle_lost_apart(settlements)
+            stored = await self._settle_lost_apart(settlements)
+        for claim, settlement, is_stored in zip(lost, settlements, stored, strict=True):
+            if is_stored:  # else another node settled it first, and logged it
+                self._run_log.ended(claim, Lost(), settlement, now)
         self.on_settled(())
         await self.endings.tell(settlements)
         return True
 
-    async def _settle_lost_apart(self, settlements: Sequence[Settlement]) -> None:
+    async def _settle_lost_apart(self, settlements: Sequence[Settlement]) -> list[bool]:
         """As `_settle_apart`: one that cannot be stored waits for a node that can."""
+        stored: list[bool] = []
         for settlement in settlements:
             try:
-                await self._backend.settle([settlement], keep=self._keep)
+                stored += (await self._backend.settle([settlement], keep=self._keep))[0]
             except Exception as error:
                 if not _is_no_fault_of_the_store(error):
                     raise
+                stored.append(False)
                 self._leave_to_lease(settlement.key, settlement.token, type(error).__name__)
+        return stored
 
     async def expired(self) -> Sequence[Claim]:
         """Leases that have ended, without claiming anything."""

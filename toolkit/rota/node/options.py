@@ -10,6 +10,7 @@ from attrs import field, frozen
 from rota.errors import ScheduleError
 from rota.model.run import Retention
 from rota.model.validation import check_duration, check_name, check_whole
+from rota.node.run_log import LogErrors
 
 
 @frozen(kw_only=True)
@@ -26,6 +27,7 @@ class Options:
     event_memory: timedelta
     max_depth: int
     dead_letter_alarm: int
+    log_errors: LogErrors
 
     def __attrs_post_init__(self) -> None:
         check_duration("lease", self.lease)
@@ -39,6 +41,8 @@ class Options:
         check_whole("lane_limit", self.lane_limit, 1)
         check_whole("max_depth", self.max_depth, 1)
         check_whole("dead_letter_alarm", self.dead_letter_alarm, 1)
+        if not isinstance(self.log_errors, LogErrors):
+            raise ScheduleError("log_errors", "must be LogErrors.TRACEBACK or LogErrors.TYPE")
 
 
 def _check_queues(queues: Mapping[str, int]) -> None:

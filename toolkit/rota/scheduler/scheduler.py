@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -43,6 +42,7 @@ from rota.events import EventStore, JobNotifyEventStore, Notifier
 from rota.events.store import stamped
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
+from rota.logger import safe_logger
 from rota.model.capability import Capability, Precision, named
 from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.model.event import Event
@@ -52,6 +52,7 @@ from rota.model.redaction import plain
 from rota.model.run import JobRun, JobStatus, Retention
 from rota.model.validation import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
 from rota.node.options import Options
+from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
 from rota.node.upkeep import job_store_id
@@ -60,7 +61,7 @@ from rota.scheduler.health_check import check_up
 from rota.scheduler.locks import hold_lock
 from rota.scheduler.triggers import Triggering
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,6 +97,7 @@ class Scheduler:
         event_memory: timedelta = timedelta(days=7),
         max_depth: int = 16,
         dead_letter_alarm: int = 100,
+        log_errors: LogErrors = LogErrors.TRACEBACK,
     ) -> None:
         if isinstance(backend, str):
             raise ScheduleError("backend", "must be a backend; for a URL there is Scheduler.open")
@@ -116,6 +118,7 @@ class Scheduler:
             event_memory=event_memory,
             max_depth=max_depth,
             dead_letter_alarm=dead_letter_alarm,
+            log_errors=log_errors,
         )
         self._services = services if isinstance(services, Services) else Services.of(services or {})
         self._notifier = notifier
