@@ -123,6 +123,8 @@ class Scheduler:
         self._services = services if isinstance(services, Services) else Services.of(services or {})
         self._notifier = notifier
         self._call = RetryingCalls(backend.patience)
+        self._is_notified = False  # the application calls `notify` by itself
+        self._waits_for_events: JobKey | None = None  # an OnEvent job scheduled here that nothing brings events
         self._parts: Runtime | None = None
         self._is_entered = False
         self._hurry = asyncio.Event()
@@ -285,6 +287,8 @@ class Scheduler:
             definition = plain(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
             await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
+        elif isinstance(definition.trigger, OnEvent):
+            self._warn_of_no_event_store(definition)
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
@@ -302,6 +306,15 @@ class Scheduler:
                 return outcome
             await _another_came_first()
 
+    def _warn_of_no_event_store(self, definition: JobDefinition) -> None:
+        if self._waits_for_events is None and not self._is_notified:
+            self._waits_for_events = JobKey(definition.scope_id, definition.job_id)
+            log.warning(
+                "job %r runs on events, and this scheduler has no event store: it runs only if another node has one. "
+                "Pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify",
+                definition.job_id,
+            )
+
     def _check(self, definition: JobDefinition) -> None:
         if not isinstance(definition, JobDefinition):
             raise ScheduleError("definition", f"must be a JobDefinition, not {type(definition).__name__}")
@@ -316,6 +329,8 @@ class Scheduler:
         """
         self._open()
         key, request_id = _key(scope_id, job_id), new_run_id()
+        if key == self._waits_for_events:
+            self._waits_for_events = None
         while True:
             standing: JobRecord = await self._call(self._backend.standing, key)
             if standing.job is None:
@@ -421,6 +436,7 @@ class Scheduler:
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
+        self._is_notified, self._waits_for_events = True, None
         answers = await self._notify(stamped(events))
         return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 
@@ -546,7 +562,7 @@ class Scheduler:
         return hold_lock(self._backend, self._call, name, ttl, wait)
 
     async def health(self) -> HealthReport:
-        """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
+        """OK, DEGRADED or DOWN, with the reasons; never raises for what the store does (OPS-1, SAFE-2)."""
         parts = self._open()
         return await check_up(
             self._backend,
@@ -554,6 +570,7 @@ class Scheduler:
             parts.loops,
             parts.ticker.unplanned,
             dead_letter_alarm=self._options.dead_letter_alarm,
+            waits_for_events=self._waits_for_events,
         )
 
     @property
