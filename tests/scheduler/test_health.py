@@ -182,3 +182,59 @@ async def test_a_dropped_schema_is_down(tmp_path: Path) -> None:
                     connection.execute(f'drop table "{name}"')
         connection.close()
         assert (await scheduler.health()).status is Health.DOWN
+
+
+class Gone(InProcessBackend):
+    """A store that answers every call of a node with an error of its own, once `is_gone`."""
+
+    is_gone = False
+
+    def _look(self) -> None:
+        if self.is_gone:
+            raise LookupError("the schema was dropped")
+
+    async def claim(self, request: Any) -> Any:
+        self._look()
+        return await super().claim(request)
+
+    async def settle(self, *args: Any, **options: Any) -> Any:
+        self._look()
+        return await super().settle(*args, **options)
+
+    async def renew(self, *args: Any) -> Any:
+        self._look()
+        return await super().renew(*args)
+
+    async def hand_back(self, *args: Any, **options: Any) -> Any:
+        self._look()
+        return await super().hand_back(*args, **options)
+
+    async def census(self, *args: Any) -> Any:
+        self._look()
+        return await super().census(*args)
+
+    async def close(self) -> None:
+        self._look()
+        await super().close()
+
+
+@pytest.mark.parametrize("body", ["none", "ended", "running"])
+async def test_leaving_a_store_that_is_gone_does_not_raise(body: str, caplog: pytest.LogCaptureFixture) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waits(ctx: JobContext) -> None:
+        started.set()
+        await go_on.wait()
+
+    backend = Gone()
+    options: dict[str, Any] = {"drain_timeout": ms(20), "cancel_grace": ms(20)}
+    async with Scheduler(backend, registry(waits=waits), **options) as scheduler:
+        await scheduler.schedule(manual("waits"))
+        if body != "none":
+            await scheduler.trigger_once("waits")
+            await started.wait()
+        backend.is_gone = True
+        if body == "ended":
+            go_on.set()
+        assert (await scheduler.health()).status is Health.DOWN
+    assert "the store could not be told that this node leaves (LookupError)" in caplog.text

@@ -26,7 +26,7 @@ from rota.backend.messages import (
     StoredJob,
 )
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS, RetryingCalls
+from rota.backend.retrying import RetryingCalls
 from rota.clock import VirtualClock, at_work
 from rota.decide.registration import registration, removal, resumption
 from rota.errors import (
@@ -37,6 +37,7 @@ from rota.errors import (
     ScheduleError,
     UnsupportedCapability,
     UnsupportedPrecision,
+    type_name,
 )
 from rota.events import EventStore, JobNotifyEventStore, Notifier
 from rota.events.store import stamped
@@ -214,6 +215,8 @@ class Scheduler:
         finally:
             try:
                 await self._backend.close()
+            except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+                log.warning("the store could not be closed (%s); the node has left all the same", type_name(error))
             finally:
                 self._forget_signals()  # last: a signal that comes while the store is closed must not kill the process
 
@@ -225,8 +228,12 @@ class Scheduler:
     async def _say_good_bye(self, parts: Runtime) -> None:
         try:
             await self._backend.hand_back([], leaving=parts.node.node_id)
-        except STORE_ERRORS:
-            log.warning("the store could not be told that this node leaves; it will notice")
+        except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+            log.warning(
+                "the store could not be told that this node leaves (%s); "
+                "the other nodes take it for alive until its lease ends",
+                type_name(error),
+            )
 
     async def _halt(self, parts: Runtime) -> None:
         """Stop everything without a word to the store."""
