@@ -27,6 +27,7 @@ MEANINGS = {
     "event_memory": "how long an event that was handled is remembered (EVENT-3)",
     "max_depth": "how long a chain of events that cause events may get (EVENT-6)",
     "dead_letter_alarm": "dead letters at which `health()` says DEGRADED (OPS-1)",
+    "log_errors": "`LogErrors.TYPE` keeps texts and values of handlers' exceptions out of the run log (LOG-1)",
 }
 
 _INTRODUCTION = """\

@@ -145,7 +145,7 @@ async def test_a_job_that_runs_on_events_is_named_where_no_node_has_an_event_sto
 ) -> None:
     async with Scheduler(InProcessBackend(), registry(good=good)) as scheduler:
         await scheduler.schedule(LISTENS)
-        assert "job 'listener' runs on events, and this scheduler has no event store" in caplog.text
+        assert "job 'listener' runs on events, and no node has an event store: it will not run" in caplog.text
         assert "job 'listener' runs on events" in _complaint(await scheduler.health(), "events")
         await scheduler.unschedule("listener")
         assert (await scheduler.health()).status is Health.OK
@@ -201,17 +201,17 @@ class Gone(InProcessBackend):
         self._look()
         return await super().settle(*args, **options)
 
-    async def renew(self, *args: Any) -> Any:
+    async def renew(self, *args: Any, **options: Any) -> Any:
         self._look()
-        return await super().renew(*args)
+        return await super().renew(*args, **options)
 
     async def hand_back(self, *args: Any, **options: Any) -> Any:
         self._look()
         return await super().hand_back(*args, **options)
 
-    async def census(self, *args: Any) -> Any:
+    async def census(self, scope_id: str | None = None) -> Any:
         self._look()
-        return await super().census(*args)
+        return await super().census(scope_id)
 
     async def close(self) -> None:
         self._look()

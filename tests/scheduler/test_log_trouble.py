@@ -53,28 +53,30 @@ class Lies(Exception):
 
 class Nameless(type):
     @property
-    def __name__(cls) -> str:
+    def __name__(cls) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         raise RuntimeError("no name")
 
     @property
-    def __module__(cls) -> str:
+    def __module__(cls) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         raise RuntimeError("no module")
 
 
 class Unnamed(Exception, metaclass=Nameless):
     @property
-    def __traceback__(self) -> Any:
+    def __traceback__(self) -> Any:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         raise RuntimeError("no traceback")
 
 
 class Evil(str):
     """A text every method of which raises."""
 
-    def _raises(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("no text")
 
-    __str__ = __repr__ = __getitem__ = __len__ = __format__ = __iter__ = _raises
-    replace = encode = split = strip = _raises
+def _raises(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("no text")
+
+
+for _method in ("__str__", "__getitem__", "__len__", "__format__", "__iter__", "replace", "encode", "split", "strip"):
+    setattr(Evil, _method, _raises)
 
 
 class EvilText(Exception):
@@ -132,18 +134,19 @@ async def test_every_exception_of_a_handler_is_settled(
 
 class Spiteful(Failed):
     @property
-    def reason(self) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def reason(self) -> str:
         raise RuntimeError("no reason")
 
     @reason.setter
-    def reason(self, value: str) -> None: ...
+    def reason(self, value: str) -> None: ...  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Late(timedelta):
-    def __le__(self, other: Any) -> bool:
-        raise RuntimeError("do not compare")
+    """A duration that can neither be compared nor added."""
 
-    __lt__ = __gt__ = __ge__ = __add__ = __radd__ = __le__  # type: ignore[assignment]
+
+for _method in ("__le__", "__lt__", "__ge__", "__gt__", "__add__", "__radd__"):
+    setattr(Late, _method, _raises)
 
 
 def _unspoken() -> Failed:
@@ -152,9 +155,13 @@ def _unspoken() -> Failed:
     return failed
 
 
+def _failed(reason: Any) -> Failed:
+    return Failed(reason)
+
+
 @pytest.mark.parametrize(
     "make",
-    [lambda: Failed(Evil("hidden")), lambda: Failed(Unspeakable()), lambda: Spiteful("x"), _unspoken],  # type: ignore[arg-type, list-item]  # pyright: ignore[reportArgumentType]
+    [lambda: _failed(Evil("hidden")), lambda: _failed(Unspeakable()), lambda: Spiteful("x"), _unspoken],
     ids=["a hostile str", "no str", "its reason raises", "changed later"],
 )
 async def test_a_failure_with_a_hostile_reason_is_settled(make: Callable[[], Failed]) -> None:

@@ -204,13 +204,14 @@ MAX_ERROR = 8 * 1024  # bytes of UTF-8
 
 _name_of_type: Any = type.__dict__["__name__"]  # read past a metaclass, which may raise
 _module_of_type: Any = type.__dict__["__module__"]
+_exact: Any = str.__str__  # of a subclass it makes a plain str
 _traceback_of: Any = BaseException.__dict__["__traceback__"]
 
 
 def safe_text(value: object) -> str:
     """Text that every store can keep: at most 8 KiB, without NUL and lone surrogates. Never raises (LOG-2)."""
     try:
-        text = str.__str__(value if issubclass(type(value), str) else str(value))  # an exact str: methods are ours
+        text: str = _exact(value if issubclass(type(value), str) else str(value))
     except BaseException as error:
         text = f"<{type_name(value)}: its text raised {type_name(error)}>"
     data = text[:MAX_ERROR].replace("\x00", "\ufffd").encode("utf-8", "replace")[:MAX_ERROR]

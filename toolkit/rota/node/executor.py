@@ -101,7 +101,7 @@ class Executor:
 
     async def _in_thread(self, handler: Handler, held: RunningAttempt, context: Context) -> Any:
         held.is_threaded = True
-        answer = self._threads.call(context, lambda: self._call(handler, held))
+        answer = self._threads.call(context, lambda: self._call(handler, held), held.label)
         self._before_waiting()
         result = await answer
         if not isinstance(result, types.CoroutineType):

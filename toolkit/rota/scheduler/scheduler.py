@@ -56,7 +56,7 @@ from rota.node.options import Options
 from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
-from rota.node.upkeep import job_store_id
+from rota.node.upkeep import has_had_event_store, job_store_id
 from rota.scheduler.admin import Admin
 from rota.scheduler.health_check import check_up
 from rota.scheduler.locks import hold_lock
@@ -294,8 +294,8 @@ class Scheduler:
             definition = plain(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
             await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
-        elif isinstance(definition.trigger, OnEvent):
-            self._warn_of_no_event_store(definition)
+        elif parts.works and isinstance(definition.trigger, OnEvent) and not self._is_notified:
+            await self._note_that_it_waits(JobKey(definition.scope_id, definition.job_id))
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
@@ -313,13 +313,14 @@ class Scheduler:
                 return outcome
             await _another_came_first()
 
-    def _warn_of_no_event_store(self, definition: JobDefinition) -> None:
-        if self._waits_for_events is None and not self._is_notified:
-            self._waits_for_events = JobKey(definition.scope_id, definition.job_id)
+    async def _note_that_it_waits(self, key: JobKey) -> None:
+        """Of a job that runs on events, on a node without an event store; `health()` names it until one is there."""
+        if self._waits_for_events is None and not await self._call(has_had_event_store, self._backend):
+            self._waits_for_events = key
             log.warning(
-                "job %r runs on events, and this scheduler has no event store: it runs only if another node has one. "
+                "job %r runs on events, and no node has an event store: it will not run. "
                 "Pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify",
-                definition.job_id,
+                key.job_id,
             )
 
     def _check(self, definition: JobDefinition) -> None:
