@@ -23,8 +23,10 @@ from rota import (
     Scheduler,
 )
 from rota.backend import Census
+from rota.node.run_log import RunLog
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.sqlite import SqliteBackend
+from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, registry
 from tests.scheduler.test_log_trouble import ERRORS
 
@@ -133,6 +135,21 @@ async def test_a_missing_handler_is_named_with_the_way_out() -> None:
         await scheduler.schedule(manual("daily", "report"))
         detail = _complaint(await scheduler.health(), "handlers")
     assert detail == "on no live node: 'report'. Start a node that registers them, or unschedule their jobs"
+
+
+async def test_a_slot_that_died_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("a mistake in Rota")
+
+    async with Scheduler(InProcessBackend(), registry(good=good), drain_timeout=ms(0)) as scheduler:
+        await scheduler.schedule(manual("good"))
+        with monkeypatch.context() as broken:
+            broken.setattr(RunLog, "ended", fails)
+            await scheduler.trigger_once("good")
+            async with asyncio.timeout(PATIENCE):
+                while (report := await scheduler.health()).status is Health.OK:
+                    await asyncio.sleep(0)
+        assert "of 'good' with RuntimeError: a mistake in Rota" in _complaint(report, "slots")
 
 
 # --- jobs that run on events, where no node has an event store ---

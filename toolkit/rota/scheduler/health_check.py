@@ -39,6 +39,7 @@ async def check_up(
     """Every check, whatever the others say. `waits_for_events` is an OnEvent job that this node cannot bring events."""
     of_the_node = [
         _checked("loops", lambda: _loops(loops)),
+        _checked("slots", lambda: _slots(node)),
         _checked("event loop", lambda: _event_loop(node, loops)),
         _checked("schedules", lambda: _schedules(unplanned)),
     ]
@@ -82,15 +83,20 @@ async def _answered(ask: Callable[..., Awaitable[T]], *args: object) -> T:
 def _said_by(error: Exception) -> str:
     """What the store said, without a password."""
     text = safe_text(error) if isinstance(error, RotaError) else error_text(error)
-    line = _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", " ".join(text.split()))
-    return f"the store does not answer: {line[:_MOST_CHARACTERS]}"
+    return f"the store does not answer: {_shortened(text)}"
+
+
+def _shortened(text: str) -> str:
+    """One line, bounded, without a password."""
+    line = " ".join(text.split())[:_MOST_CHARACTERS]
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", line)
 
 
 def _checked(name: str, look: Callable[[], Check]) -> Check:
     try:
         return look()
     except Exception as error:  # for instance a count that the backend has left out
-        return Check(name, Health.DEGRADED, f"could not be checked: {_said_by(error)}")
+        return Check(name, Health.DEGRADED, f"could not be checked: {_shortened(error_text(error))}")
 
 
 def _store(census: Census) -> Check:
@@ -103,6 +109,18 @@ def _loops(loops: list[Loop]) -> Check:
     slow = [(loop.name, loop.in_turn_for) for loop in loops]
     failing += [f"{name} (in one turn for {seconds:.0f} s)" for name, seconds in slow if seconds > _ANSWERS_WITHIN]
     return Check("loops", Health.DEGRADED if failing else Health.OK, ", ".join(failing))
+
+
+def _slots(node: Node) -> Check:
+    """A slot ends with an error only by a mistake in Rota; the lease of its run is renewed for as long as the node lives."""
+    ended = [(held, held.slot.runner) for held in node.held if held.slot is not None and held.slot.runner is not None]
+    errors = [(held, runner.exception()) for held, runner in ended if runner.done() and not runner.cancelled()]
+    died = [f"{held.label()} with {error_text(error)}" for held, error in errors if error is not None]
+    if not died:
+        return Check("slots", Health.OK)
+    return Check(
+        "slots", Health.DEGRADED, f"ended with an error; restart the node to free: {_shortened('; '.join(died))}"
+    )
 
 
 def _event_loop(node: Node, loops: list[Loop]) -> Check:
