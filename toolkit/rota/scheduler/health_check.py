@@ -88,8 +88,8 @@ def _said_by(error: Exception) -> str:
 
 def _shortened(text: str) -> str:
     """One line, bounded, without a password."""
-    line = " ".join(text.split())[:_MOST_CHARACTERS]
-    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", line)
+    line = _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", " ".join(text.split()))
+    return line[:_MOST_CHARACTERS]
 
 
 def _checked(name: str, look: Callable[[], Check]) -> Check:
@@ -112,15 +112,12 @@ def _loops(loops: list[Loop]) -> Check:
 
 
 def _slots(node: Node) -> Check:
-    """A slot ends with an error only by a mistake in Rota; the lease of its run is renewed for as long as the node lives."""
+    """Only a mistake in Rota ends a slot with an error; the node goes on renewing the lease of its run."""
     ended = [(held, held.slot.runner) for held in node.held if held.slot is not None and held.slot.runner is not None]
     errors = [(held, runner.exception()) for held, runner in ended if runner.done() and not runner.cancelled()]
     died = [f"{held.label()} with {error_text(error)}" for held, error in errors if error is not None]
-    if not died:
-        return Check("slots", Health.OK)
-    return Check(
-        "slots", Health.DEGRADED, f"ended with an error; restart the node to free: {_shortened('; '.join(died))}"
-    )
+    detail = f"ended with an error; restart the node to free: {_shortened('; '.join(died))}" if died else ""
+    return Check("slots", Health.DEGRADED if died else Health.OK, detail)
 
 
 def _event_loop(node: Node, loops: list[Loop]) -> Check:
