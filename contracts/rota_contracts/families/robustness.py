@@ -1,4 +1,4 @@
-"""SAFE-1 and SAFE-2: what cannot be read costs its own run alone; a store that is gone makes nothing raise."""
+"""SAFE-1 and SAFE-2: an unreadable run costs itself alone; neither health() nor leaving raises without a store."""
 
 from __future__ import annotations
 

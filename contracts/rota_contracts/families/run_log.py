@@ -114,7 +114,7 @@ for _method in ("__str__", "__getitem__", "__format__", "replace", "encode", "sp
 
 
 class LogTroubleClauses:
-    """LOG-2: trouble with logging and with texts is nobody else's trouble."""
+    """LOG-2: errors in logging and in texts stay where they are."""
 
     @clause("LOG-2", "a logging handler that raises costs no run its settlement and no node its slot")
     async def test_a_broken_log_does_not_cost_a_settlement(self, scene: Scene) -> None:

@@ -128,7 +128,7 @@ class Executor:
                 waits_for = context.run(step, value)
             except StopIteration as end:
                 return end.value
-            except GeneratorExit as error:  # raised by the body: nobody closes it here
+            except GeneratorExit as error:  # the body itself raised it; this loop was not closed
                 raise RuntimeError("the handler raised GeneratorExit") from error
             finally:
                 if monotonic() - began > _BLOCKING:

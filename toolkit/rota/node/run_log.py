@@ -59,7 +59,7 @@ class RunLog:
             )  # fmt: skip
 
     def ended(self, claim: Claim, outcome: Outcome, settlement: Settlement, now: datetime) -> None:
-        """The attempt has ended, and `settlement` is what follows."""
+        """The attempt has ended with this outcome, and the run changes as `settlement` says."""
         level = _LEVELS.get(settlement.state, logging.INFO)
         if not log.isEnabledFor(level):
             return

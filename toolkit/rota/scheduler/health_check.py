@@ -68,7 +68,7 @@ async def _answered(ask: Callable[..., Awaitable[T]], *args: object) -> T:
     call: asyncio.Task[T] = asyncio.ensure_future(
         RetryingCalls(timedelta(0))(ask, *args)
     )  # one lost answer is no outage
-    call.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may fail when nobody waits any more
+    call.add_done_callback(lambda done: done.cancelled() or done.exception())  # a late error was read
     try:
         await asyncio.wait({call}, timeout=_ANSWERS_WITHIN)
         if not call.done():
