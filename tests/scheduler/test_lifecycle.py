@@ -27,7 +27,7 @@ def claim(attempt: int = 1, retry: RetryPolicy | None = None, age: timedelta = t
 
 
 def decided(outcome: Outcome, **of: Any) -> Settlement:
-    return decide(claim(**of), outcome, NOW, "node")
+    return decide(claim(**of), outcome, "node", now=lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,9 @@ def test_waits_follow_the_list_and_its_last_entry_repeats() -> None:
 def test_jitter_fills_its_band_evenly_and_leaves_the_mean_alone() -> None:
     policy = RetryPolicy(backoff=(timedelta(seconds=100),), jitter=0.1)
     source = random.Random(7)
-    waits = [decide(claim(retry=policy), Failed("no"), NOW, "n", rng=source.random).wait for _ in range(2000)]
+    waits = [
+        decide(claim(retry=policy), Failed("no"), "n", now=lambda: NOW, rng=source.random).wait for _ in range(2000)
+    ]
     seconds = [wait.total_seconds() for wait in waits if wait is not None]
     assert min(seconds) >= 90
     assert max(seconds) <= 110
@@ -135,6 +137,6 @@ def test_a_settlement_that_carries_its_claim_shows_no_payload() -> None:
     """It may end up in the log of anybody's backend (OPS-3)."""
     held = claim()
     held.payload = b"SECRET"
-    made = decide(held, Succeeded(), NOW, "node")
+    made = decide(held, Succeeded(), "node", now=lambda: NOW)
     assert made.claim is held
     assert "SECRET" not in repr(made)

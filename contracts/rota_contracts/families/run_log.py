@@ -12,10 +12,10 @@ import rota
 from rota.model.definition import RetryPolicy
 from rota.model.outcome import Failed
 from rota.model.run import RunState
-from rota_contracts.clause import clause
+from rota_contracts.clause import Level, clause
 from rota_contracts.declare import manual
 from rota_contracts.families._log import broken_logging, fields, logged, written
-from rota_contracts.families._ways import ended, succeeds
+from rota_contracts.families._ways import LEASE, PAST_LEASE, ended, succeeds
 from rota_contracts.scene import Scene
 from rota_contracts.standard_handlers import Boom
 
@@ -66,6 +66,24 @@ class RunLogClauses:
             frames = traceback.extract_tb(record.exc_info[2])
             assert frames[-1].name == "fail"
             assert not [frame for frame in frames if frame.filename.startswith(_ROTA + "/")]
+
+    @clause(
+        "LOG-1",
+        "an attempt that was lost with its node is logged by the node that settles it",
+        level=Level.NODES,
+        uses=("scheduler",),
+    )
+    async def test_a_lost_attempt_does_not_go_unlogged(self, scene: Scene) -> None:
+        with logged("rota.runs", logging.WARNING) as records:
+            async with scene.open(lease=LEASE) as doomed:
+                await doomed.schedule(manual(handler="hold", retry=RetryPolicy.single_attempt()))
+                run = await scene.run(doomed, "job")
+                async with scene.open(lease=LEASE) as node:
+                    await scene.crash(doomed)
+                    await scene.advance(seconds=PAST_LEASE)
+                    await ended(scene, node, run.run_id)
+        lost = {(each.levelname, fields(each)["run_id"], fields(each)["outcome"]) for each in records}
+        assert lost == {("ERROR", str(run.run_id), "lost")}
 
     @clause("LOG-1", "LogErrors.TYPE keeps the texts of exceptions and failures out of the log", uses=("scheduler",))
     async def test_an_error_text_is_not_logged_where_it_is_to_be_kept_out(self, scene: Scene) -> None:

@@ -64,6 +64,7 @@ FAULTS = [
     ), patch=replaced(RunLog, "started", _says_nothing)),
     Fault("ends are not logged", "LOG-1", of(
         "LOG-1", "an_attempt_does_not_go_unlogged", "a_failing_job_does_not_hide_from_the_log",
+        "a_lost_attempt_does_not_go_unlogged",
     ), patch=replaced(RunLog, "ended", _says_nothing)),
     Fault("failures are logged without their traceback", "LOG-1", of(
         "LOG-1", "a_failing_job_does_not_hide_from_the_log",

@@ -98,15 +98,21 @@ _DEAD = _rows(RunState.DEAD)
 
 
 def decide(
-    claim: Claim, outcome: Outcome, now: datetime, node_id: str, *, rng: Callable[[], float] = random.random
+    claim: Claim,
+    outcome: Outcome,
+    node_id: str,
+    *,
+    now: Callable[[], datetime],
+    rng: Callable[[], float] = random.random,
 ) -> Settlement:
-    """The settlement that follows from an attempt's outcome. Pure, given the random number (RETRY-1 to RETRY-3)."""
+    """The settlement that follows from an attempt's outcome. Pure, given the time and the random number, which are read
+    only where the outcome is a failure (RETRY-1 to RETRY-3)."""
     if isinstance(outcome, Succeeded):
         return succeeded(claim, node_id, outcome.records_processed)
     if isinstance(outcome, Stopped):
         return stopped(claim, node_id, outcome.reason)
     kind, error, reason = _account(outcome)
-    end = reason if isinstance(outcome, Refused) else _why_final(claim, outcome, now)
+    end = reason if isinstance(outcome, Refused) else _why_final(claim, outcome, now())
     if end is None:
         return retried(claim, node_id, kind, error, wait_after(claim, outcome, rng))
     return dead_lettered(claim, node_id, kind, error, reason if kind is not AttemptOutcome.FAILED else end)

@@ -10,6 +10,7 @@ from rota.backend.messages import Claim, Claimed, ClaimRequest, JobKey, LeaseRef
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
 from rota.decide.attempt import Lost, Outcome, Refused, decide
+from rota.errors import OutcomeUnknown
 from rota.handlers import HandlerRegistry
 from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
@@ -193,9 +194,8 @@ class Exchange:
 
     def settlement(self, held: RunningAttempt, outcome: Outcome) -> Settlement:
         """What follows from the attempt; it is logged here, before it is stored (LOG-1)."""
-        now = self.store_now()
-        settlement = decide(held.claim, outcome, now, self.node_id)
-        self._run_log.ended(held.claim, outcome, settlement, now)
+        settlement = decide(held.claim, outcome, self.node_id, now=self.store_now)
+        self._run_log.ended(held.claim, outcome, settlement, self.store_now)
         return settlement
 
     def store_now(self) -> datetime:
@@ -367,20 +367,25 @@ class Exchange:
         """Settle what its holder lost (LEASE-3)."""
         if not lost:
             return False
-        now = self.store_now()
-        settlements = [decide(claim, Lost(), now, self.node_id) for claim in lost]
+        settlements = [decide(claim, Lost(), self.node_id, now=self.store_now) for claim in lost]
         try:
             stored, _ = await self._backend.settle(settlements, keep=self._keep)
+        except OutcomeUnknown:  # if they are stored no node sees them again: a second line is better than none
+            self._log_lost(lost, settlements, [True] * len(lost))
+            raise
         except Exception as error:
             if not _is_no_fault_of_the_store(error):
                 raise
             stored = await self._settle_lost_apart(settlements)
-        for claim, settlement, is_stored in zip(lost, settlements, stored, strict=True):
-            if is_stored:  # else another node settled it first, and logged it
-                self._run_log.ended(claim, Lost(), settlement, now)
+        self._log_lost(lost, settlements, stored)
         self.on_settled(())
         await self.endings.tell(settlements)
         return True
+
+    def _log_lost(self, lost: Sequence[Claim], settlements: Sequence[Settlement], stored: Sequence[bool]) -> None:
+        for claim, settlement, is_stored in zip(lost, settlements, stored, strict=True):
+            if is_stored:  # else another node settled it first, and logged it
+                self._run_log.ended(claim, Lost(), settlement, self.store_now)
 
     async def _settle_lost_apart(self, settlements: Sequence[Settlement]) -> list[bool]:
         """As `_settle_apart`: one that cannot be stored waits for a node that can."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -23,10 +24,12 @@ from rota.model.run import AttemptOutcome, RunState
 from rota.model.validation import DEFAULT_SCOPE
 
 log = safe_logger("rota.runs")
+_is_enabled_for = log.logger.isEnabledFor  # asked twice for every run
 
 _MOST_CHARACTERS = 300  # of an error in a message; the traceback and the history have more
 _ROTA = f"{Path(__file__).parent.parent}{os.sep}"  # as the file names of its frames begin
-_LEVELS = {RunState.RETRYING: logging.WARNING, RunState.DEAD: logging.ERROR}
+_SUCCEEDED = RunState.SUCCEEDED  # of nearly all runs, and faster as a name than as a key
+_LEVELS = {RunState.CANCELLED: logging.INFO, RunState.RETRYING: logging.WARNING, RunState.DEAD: logging.ERROR}
 _ENDED = {
     AttemptOutcome.SUCCEEDED: "succeeded",
     AttemptOutcome.FAILED: "failed",
@@ -52,18 +55,19 @@ class RunLog:
 
     def started(self, claim: Claim) -> None:
         """The attempt begins on this node."""
-        if log.isEnabledFor(logging.INFO):
+        if _is_enabled_for(logging.INFO):
             log.info(
                 "%s started: handler %r, cause %s", _subject(claim), claim.definition.handler_name, claim.cause.value,
                 extra=self._extra(claim, "started"),
             )  # fmt: skip
 
-    def ended(self, claim: Claim, outcome: Outcome, settlement: Settlement, now: datetime) -> None:
+    def ended(self, claim: Claim, outcome: Outcome, settlement: Settlement, clock: Callable[[], datetime]) -> None:
         """The attempt has ended with this outcome, and the run changes as `settlement` says."""
-        level = _LEVELS.get(settlement.state, logging.INFO)
-        if not log.isEnabledFor(level):
+        level = _level_of(settlement.state)
+        if not _is_enabled_for(level):
             return
         error = outcome.error if isinstance(outcome, Raised | TimedOut) else None
+        now = clock()
         took = max(now - claim.started_at, timedelta(0))
         extra = self._extra(
             claim, settlement.state.value, took=took, outcome=settlement.outcome.value,
@@ -75,10 +79,10 @@ class RunLog:
             exc_info=None if error is None or level == logging.INFO else self._exc_info(error), extra=extra,
         )  # fmt: skip
 
-    def handed_back(self, claim: Claim, now: datetime) -> None:
+    def handed_back(self, claim: Claim, clock: Callable[[], datetime]) -> None:
         """The node gave the run back to the store; the attempt does not count."""
-        if log.isEnabledFor(logging.INFO):
-            took = max(now - claim.started_at, timedelta(0))
+        if _is_enabled_for(logging.INFO):
+            took = max(clock() - claim.started_at, timedelta(0))
             log.info(
                 "%s was handed back after %.3f s; another node starts the same attempt", _subject(claim),
                 took.total_seconds(), extra=self._extra(claim, "handed_back", took=took),
@@ -127,6 +131,12 @@ class RunLog:
             "error_type": error_type,
         }
         return {"rota": fields}
+
+
+def _level_of(state: RunState) -> int:
+    if state is _SUCCEEDED:
+        return logging.INFO
+    return _LEVELS[state]
 
 
 def _subject(claim: Claim) -> str:

@@ -248,7 +248,7 @@ class Node:
         elif held.is_anothers:
             self.held.pop(held, None)
         else:
-            self.run_log.handed_back(claim, self.exchange.store_now())
+            self.run_log.handed_back(claim, self.exchange.store_now)
             await self.hand_back([held])
             return
         self._free(held)
