@@ -9,7 +9,6 @@ from typing import Any
 
 from attrs import evolve
 
-from rota import errors
 from rota.backend import Claim, Claimed, ClaimRequest, FactKind, RunQuery, Settlement
 from rota.decide import attempt as decide_attempt
 from rota.decide.attempt import Lost, Stopped
@@ -22,7 +21,7 @@ from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Nodes
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
-from tests.contracts.faults.base import Fault, MakeHarness, Patch, all_of, everywhere, on, replaced
+from tests.contracts.faults.base import Fault, MakeHarness, Patch, all_of, on, replaced
 
 _wait_after = decide_attempt.wait_after
 _why_final = decide_attempt._why_final
@@ -263,7 +262,10 @@ FAULTS = [
     Fault("error texts are taken as they come", "RETRY-3", of(
         "RETRY-3", "an_error_without_text_does_not_break_the_error_path",
         "an_odd_error_text_does_not_break_the_error_path", "an_endless_error_is_not_stored_whole",
-    ), patch=everywhere(errors.safe_text, _plain_text)),
+    ), patch=all_of(
+        replaced(decide_attempt, "safe_text", _plain_text),
+        replaced(decide_attempt, "error_text", lambda error: _plain_text(f"{type(error).__name__}: {error}")),
+    )),
     Fault("JobFailed without JobDeadLettered", "RETRY-3", of(
         "RETRY-3", "the_last_failure_does_not_vanish",
     ), patch=replaced(decide_attempt, "dead_lettered", _untold_death)),
