@@ -255,7 +255,7 @@ def test_the_report_holds_clauses_results_and_verdict(bench: Bench) -> None:
         body='known_failures = {"TOY-2": "issue 1"}',
     )
     report = json.loads((bench.path / "report.json").read_text())
-    assert report["contract_version"] == "1"
+    assert report["contract_version"] == "2"
     assert {each["id"] for each in report["clauses"]} >= {"TOY-1/test_a_node_opens", "TOY-3/test_the_store_survives"}
     (subject,) = report["subjects"]
     assert (subject["backend"], subject["verdict"]) == ("toy", "CONFORMANT WITH 2 DEVIATIONS")
