@@ -52,6 +52,7 @@ from rota.model.run import Attempt, AttemptOutcome, Cause, JobRun, JobStatus, Re
 from rota.model.timers import At, Every
 from rota.model.validation import DEFAULT_SCOPE
 from rota.node.context import JobContext
+from rota.node.run_log import LogErrors
 from rota.protocol import JobScheduler
 from rota.scheduler.disabled import NoScheduler
 from rota.scheduler.scheduler import Scheduler
@@ -92,6 +93,7 @@ __all__ = [
     "LaneFull",
     "LeaseLost",
     "LockTaken",
+    "LogErrors",
     "Manual",
     "Misfire",
     "MissingExtra",
