@@ -59,12 +59,14 @@ def ordered_by(rank: Callable[[list[Trigger]], datetime]) -> MakeHarness:
 class CountsRunsOfOthers(InProcessBackend):
     """A run that waits for another handler takes the only slot of its queue."""
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        self._others = getattr(self, "_others", set()) | {new.definition.handler_name for new in batch}
-        return await super().register(batch)
+    _all_handlers: frozenset[str] = frozenset()
+
+    async def register(self, new: Registration) -> Registered:
+        self._all_handlers |= {new.definition.handler_name}
+        return await super().register(new)
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        is_taken = request.queues and self._others - request.handlers
+        is_taken = request.queues and self._all_handlers - request.handlers
         return await super().claim(evolve(request, limit=0) if is_taken else request)
 
 
