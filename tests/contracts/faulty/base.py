@@ -127,7 +127,7 @@ def all_of(*patches: Patch) -> Patch:
 
 def nodes(wrap: Callable[[Any], Any], make: MakeHarness = healthy) -> MakeHarness:
     """A harness whose nodes are seen through `wrap`, which takes a scheduler and gives a faulty one."""
-    return lambda: cast("Harness", _WrappedNodes(make(), wrap))
+    return lambda: cast("Harness", _WrappedNodes(cast("Harness", make()), wrap))
 
 
 class Wrapped:

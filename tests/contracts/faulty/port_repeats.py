@@ -16,6 +16,8 @@ from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, on
 
+Told = list[list[UUID | Refusal]]
+
 
 class ForgetsWhoCancelled(InProcessBackend):
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
@@ -57,17 +59,15 @@ class DiscardedLettersAreNew(InProcessBackend):
 
 
 class _Notifies(InProcessBackend):
-    async def notify(
-        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
-    ) -> list[list[UUID | Refusal]]:
+    async def notify(self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None) -> Told:
         return await self.tell(list(events), limits, since)
 
-    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Any:
+    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Told:
         return await super().notify(events, limits, since=since)
 
 
 class DeliversWhereverThePositionIs(_Notifies):
-    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Any:
+    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Told:
         return await super().tell(events, limits, None)
 
 
@@ -76,7 +76,7 @@ class AnswersTheFirstDeliveryOnly(_Notifies):
         super().__init__(**options)
         self._delivered: list[Bookmark] = []
 
-    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Any:
+    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Told:
         if since in self._delivered:
             return []
         self._delivered += [since] if since is not None else []
@@ -84,7 +84,7 @@ class AnswersTheFirstDeliveryOnly(_Notifies):
 
 
 class WithholdsAllLifecycleEvents(_Notifies):
-    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Any:
+    async def tell(self, events: list[Event], limits: EventLimits, since: Bookmark | None) -> Told:
         others = [event for event in events if event.source_module != LIFECYCLE_MODULE]
         told = iter(await super().tell(others, limits, since))
         return [next(told) if event in others else [] for event in events]
