@@ -1,4 +1,4 @@
-"""`rota run` works until it is told to stop; `rota doctor` says what is wrong."""
+"""`rota run` works until it is told to stop; `rota doctor` says what is wrong. Rules: LEASE-5, OPS-1, OPS-3."""
 
 from __future__ import annotations
 

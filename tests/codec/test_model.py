@@ -1,3 +1,5 @@
+"""Every value of the model survives JSON, and a wrong one is refused with its field. Rules: ID-3, REG-5."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Payloads: which types are encoded, how, and what is refused. Rules: ID-3, RETRY-3."""
+
 from __future__ import annotations
 
 import json

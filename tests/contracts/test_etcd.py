@@ -1,4 +1,7 @@
-"""The etcd backend of the examples keeps the contract: one server for all clauses, a prefix of its own for each."""
+"""The etcd backend of the examples keeps the contract: one server for all clauses, a prefix of its own for each.
+
+No rule: all of them, clause by clause.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pack is tested too: every fault is caught by the clauses it names, and every clause catches a fault."""
+"""The pack is tested too: every fault is caught by the clauses it names, and every clause catches a fault.
+
+No rule: the pack itself is tested, with a fault for every clause.
+"""
 
 from __future__ import annotations
 

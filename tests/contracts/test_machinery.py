@@ -1,4 +1,4 @@
-"""How clauses are chosen, run and judged, in a pytest of its own."""
+"""How clauses are chosen, run and judged, in a pytest of its own. No rule: it is about the machinery of the pack."""
 
 from __future__ import annotations
 

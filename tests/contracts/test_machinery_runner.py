@@ -1,4 +1,4 @@
-"""`rota contract MODULE:NAME`, without a test file."""
+"""`rota contract MODULE:NAME`, without a test file. No rule: it is about the machinery of the pack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Journal, scene, clause and performance by themselves, without a scheduler."""
+"""Journal, scene, clause and performance by themselves, without a scheduler.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """A node that settles a run and claims is given the next run of the same lane in passing, if no lane waits; the lane
-is changed once for both. What is given is what a claim after the settlement would have been given."""
+is changed once for both. What is given is what a claim after the settlement would have been given.
+
+Rules: RUN-1, RUN-2, LEASE-1.
+"""
 
 from __future__ import annotations
 

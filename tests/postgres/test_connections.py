@@ -1,4 +1,4 @@
-"""Connections that are cancelled, ended, refused or silent."""
+"""Connections that are cancelled, ended, refused or silent. Rules: OPS-2, OPS-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Connections that fall silent without being closed (B24): found out in bounded time, and not waited for."""
+"""Connections that fall silent without being closed (B24): found out in bounded time, and not waited for.
+
+Rules: OPS-2.
+"""
 
 from __future__ import annotations
 

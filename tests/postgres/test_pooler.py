@@ -1,4 +1,7 @@
-"""Through a real PgBouncer in transaction mode: consecutive statements of a client reach different sessions."""
+"""Through a real PgBouncer in transaction mode: consecutive statements of a client reach different sessions.
+
+Rules: RUN-1, TX-1.
+"""
 
 from __future__ import annotations
 

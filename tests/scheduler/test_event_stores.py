@@ -1,3 +1,5 @@
+"""Event stores: which backend they reach, and where their position is kept. Rules: EVENT-4, EVENT-5."""
+
 from __future__ import annotations
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Leaving while something is under way."""
+"""Leaving while something is under way. Rules: LEASE-5, HIST-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Several processes on one file: nothing is claimed twice, nothing is lost with a process, nobody sees a busy file."""
+"""Several processes on one file: nothing is claimed twice, nothing is lost with a process, nobody sees a busy file.
+
+Rules: RUN-1, LEASE-1, LEASE-3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A file that is locked, full, read-only or broken: ridden out where it passes, told where it does not."""
+"""A file that is locked, full, read-only or broken: ridden out where it passes, told where it does not.
+
+Rules: OPS-1, OPS-2.
+"""
 
 from __future__ import annotations
 
