@@ -22,8 +22,8 @@ RULES = {
 MODULES = sorted(TESTS.rglob("test_*.py"))
 NO_RULE = re.compile(r"\bno rule: \w", re.IGNORECASE)
 MARK = re.compile(r"# sleep: \w")  # after it stands the reason
-# A polling loop, and processes and servers that tests start: their sleeps are no part of a test.
-POLLING = {"patience.py", "etcd.py", "servers.py"}
+# Servers that tests start, and suites that are run by themselves on real time.
+SERVERS = {"etcd.py", "servers.py"}
 REAL_TIME = {"benchmarks", "faults"}
 
 
@@ -43,13 +43,13 @@ def _sleeps(path: Path) -> Iterator[str]:
     """Lines that sleep for more than a turn of the event loop, without a reason beside it."""
     text = path.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.sleep", "time.sleep", "sleep"):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("asyncio.sleep", "time.sleep"):
             line = text.splitlines()[node.lineno - 1]
             if ast.unparse(node.args[0]) != "0" and not MARK.search(line):
                 yield f"{_named(path)}:{node.lineno}: {line.strip()}"
 
 
 def test_no_test_sleeps_to_wait() -> None:
-    paths = [path for path in TESTS.rglob("*.py") if path.name not in POLLING and not REAL_TIME & set(path.parts)]
+    paths = [path for path in TESTS.rglob("*.py") if path.name not in SERVERS and not REAL_TIME & set(path.parts)]
     found = [each for path in sorted(paths) for each in _sleeps(path)]
     assert not found, "wait for a condition (tests/patience.py), or write the reason behind it, `# sleep: …`"

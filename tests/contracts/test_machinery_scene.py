@@ -291,7 +291,7 @@ def test_a_leaked_asyncio_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     kept: list[asyncio.Task[None]] = []
 
     async def leak(scene: Scene) -> None:
-        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))
+        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))  # sleep: a task that is left behind
 
     with pytest.raises(Leak, match="asyncio tasks left behind: forgotten"):
         play(leak)

@@ -110,7 +110,7 @@ async def held_up(call: Coroutine[Any, Any, list[Claim]]) -> asyncio.Task[list[C
     task = asyncio.create_task(call)
     while not await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
         assert not task.done(), "nothing holds it up"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls the server
     return task
 
 

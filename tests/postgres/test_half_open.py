@@ -128,5 +128,5 @@ async def _until(holds: Callable[[], bool]) -> None:
     for _ in range(2000):
         if holds():
             return
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls
     pytest.fail("it never came to be")

@@ -138,5 +138,5 @@ async def test_a_chain_of_notifications_ends_at_the_depth_limit_too() -> None:
         await scheduler.notify(Event("shop", "Again"))
         async with asyncio.timeout(PATIENCE):
             while not await scheduler.dead_letters():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # sleep: polls
     assert depths == [0, 1, 2, 3]

@@ -39,9 +39,9 @@ async def test_a_delay_and_a_retry_begin_when_their_time_has_come() -> None:
 
     async with Scheduler(InProcessBackend(), registry(fails_once=fails_once)) as scheduler:
         _only_wakes(scheduler)
-        await asyncio.sleep(1.1)  # every loop has taken its last polled turn
+        await asyncio.sleep(1.1)  # sleep: no event tells that a loop waits again
         await scheduler.schedule(manual("fails_once", retry=RetryPolicy.fixed(0.1, 2)))
-        await asyncio.sleep(0.1)  # so that nobody is looking any more because of the registration
+        await asyncio.sleep(0.1)  # sleep: no event tells that a loop waits again
         delayed = await scheduler.trigger_once("fails_once", delay=ms(100))
         await scheduler.wait(delayed, timedelta(seconds=PATIENCE))
 
@@ -56,7 +56,7 @@ async def test_a_job_of_every_second_fires_for_the_second_it_was_registered_in()
     backend = InProcessBackend(precision=Precision.SECOND)
     async with Scheduler(backend, registry(tick=tick)) as scheduler:
         _only_wakes(scheduler)
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.1)  # sleep: no event tells that a loop waits again
         before = datetime.now(UTC).replace(microsecond=0)
         await scheduler.schedule(JobDefinition("tick", "tick", Cron("* * * * * *"), precision=Precision.SECOND))
         after = datetime.now(UTC)

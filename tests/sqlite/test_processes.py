@@ -73,7 +73,7 @@ async def until(predicate: Callable[[], Any]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not predicate():
         assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls
 
 
 async def trigger_all(path: Path, jobs: int, runs: int) -> list[UUID]:
