@@ -200,3 +200,9 @@ class StoreContract(Contract):
     def store(self) -> CasStore:
         """One for each test."""
         raise NotImplementedError(f"{type(self).__name__} needs a fixture `store` that returns a CasStore")
+
+
+def store_below(backend: object) -> CasStore | None:
+    """The store that a `CasBackend` is built on; None for other backends."""
+    store = getattr(backend, "store", None)
+    return store if isinstance(store, CasStore) else None

@@ -8,15 +8,21 @@ from __future__ import annotations
 import pytest
 
 from examples.custom_backend_contract import harness
-from rota_contracts import Harness, SchedulerContract
+from rota_contracts import Harness, PortContract, SchedulerContract
 from tests.etcd import etcd_url, skip_without_etcd
 
 skip_without_etcd()
 
 
-class TestEtcd(SchedulerContract):
+class OnEtcd:
     backend = "etcd"
 
     @pytest.fixture
     def harness(self) -> Harness:
         return harness(etcd_url())
+
+
+class TestEtcd(OnEtcd, SchedulerContract): ...
+
+
+class TestEtcdPort(OnEtcd, PortContract): ...

@@ -266,6 +266,10 @@ def test_a_deviation_does_not_excuse_a_broken_fixture(bench: Bench) -> None:
     [
         ("def test_a_node_opens(self): pass", "overrides test_a_node_opens: a clause cannot be overridden"),
         ("test_a_node_opens = None", "overrides test_a_node_opens: a clause cannot be overridden"),
+        (
+            "pass\n\nclass Mixin:\n    test_a_node_opens = None\n\nclass TestMixed(Mixin, SchedulerContract):",
+            "overrides",
+        ),
         ('known_failures = {"TOY-1": "x"}', "'TOY-1' is core, and core clauses cannot be deviations"),
         ('known_failures = {"TOY-1/test_a_node_opens": "x"}', "core clauses cannot be deviations"),
         ('known_failures = {"TOY-99": "x"}', "there is no rule or clause 'TOY-99' in the contract"),
