@@ -33,7 +33,7 @@ async def job_store_id(backend: Backend, proposed: int) -> int:
 
 async def has_had_event_store(backend: Backend) -> bool:
     """Whether a node with an event store was ever started on the store: only such a node calls `job_store_id`."""
-    return await backend.bookmark(_JOB_STORE) != 0
+    return await backend.setting(_JOB_STORE) != 0
 
 
 class Sweep:
