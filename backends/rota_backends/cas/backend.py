@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -46,6 +45,7 @@ from rota.backend import (
 from rota.backend.waits import seconds_after
 from rota.clock import Clock, VirtualClock
 from rota.errors import ScheduleError, StoreUnavailable
+from rota.logger import safe_logger
 from rota.model.capability import Capability, Precision
 from rota.model.event import Event
 from rota.model.run import Decision, JobRun
@@ -53,7 +53,7 @@ from rota_backends.cas import claiming, history, jobs, keys, nodes, occurrences,
 from rota_backends.cas.session import Session
 from rota_backends.cas.store import CasStore, Put
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _SCHEMA = b"2"
 _WATCH_AGAIN = wait_random_exponential(multiplier=0.1, max=5)

@@ -18,7 +18,7 @@ from rota.errors import RotaError
 from rota.model.definition import JobDefinition, Manual
 from rota.model.event import Event
 from rota.model.run import Attempt, Cause, Decision, JobRun, RunState
-from rota.model.validation import check_name, shown
+from rota.model.validation import check_name, length_only
 
 UNREADABLE = "unreadable"  # stands for a handler whose name cannot be read
 
@@ -190,7 +190,7 @@ class Run:
     definition: str = field(repr=False)  # with the job's payload
     cause: Cause
     queued_at: datetime
-    payload: bytes | None = field(default=None, repr=shown)  # None: the definition's
+    payload: bytes | None = field(default=None, repr=length_only)  # None: the definition's
     state: RunState = RunState.QUEUED
     start_at: datetime | None = None
     started_at: datetime | None = None
