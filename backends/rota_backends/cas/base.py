@@ -16,7 +16,7 @@ from tenacity import wait_random_exponential
 from rota.backend.messages import JobKey
 from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, passes_by_itself
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.model.capability import Capability, Precision
 from rota_backends.cas import keys
@@ -51,7 +51,7 @@ class Base(Backend):
     def __init__(self, store: CasStore, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
         self.capabilities = store.capabilities
         super().__init__(clock=clock, precision=precision)
-        if isinstance(clock, VirtualClock):
+        if not passes_by_itself(clock):
             self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
         self.store = store
         self._given_clock = clock

@@ -14,7 +14,7 @@ from tenacity import wait_random_exponential
 
 from rota.backend.retrying import STORE_ERRORS
 from rota.backend.waits import seconds_after
-from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
+from rota.clock import Clock, Driver, Phase, current_activity, driver_of, watch
 from rota.errors import OutcomeUnknown, without_text
 
 log = logging.getLogger("rota")
@@ -53,7 +53,7 @@ class Loop:
         self._wakes_by: float | None = None  # while it rests
         self._late = (0.0, 0.0)  # by how many seconds it woke too late, and when
         self._turn = turn
-        self._virtual = clock if isinstance(clock, VirtualClock) else None
+        self._driver = driver_of(clock)
         self._poll = poll
         self._error_rest = error_rest  # the longest rest between two tries
         self._wake = asyncio.Event()
@@ -64,13 +64,13 @@ class Loop:
 
     def start(self) -> None:
         self.poke()
-        if self._virtual is not None:
-            self._virtual.join(self)
+        if self._driver is not None:
+            self._driver.join(self)
         self._runner = asyncio.create_task(self._run(), name=f"rota {self.name}")
 
     async def stop(self) -> None:
-        if self._virtual is not None:
-            self._virtual.leave(self)
+        if self._driver is not None:
+            self._driver.leave(self)
         self._is_stopped = True
         if self._runner is not None:
             self._runner.cancel()
@@ -114,12 +114,12 @@ class Loop:
 
     def wake_in(self, delta: timedelta) -> None:
         """Do not rest longer than `delta` from now (a virtual clock asks again by itself)."""
-        if self._virtual is None and delta < self._poll:
+        if self._driver is None and delta < self._poll:
             asyncio.get_running_loop().call_later(max(delta.total_seconds(), 0.0), self._wake.set)
 
     def look_again(self) -> None:
         """There may be something to do earlier than thought (a virtual clock asks by itself)."""
-        if self._virtual is None:
+        if self._driver is None:
             self._wake.set()
 
     async def _run(self) -> None:
@@ -179,8 +179,8 @@ class Loop:
         return Turn(False, min(rest, self._error_rest))
 
     async def _rest(self, rest: timedelta | None) -> None:
-        if self._virtual is not None:
-            await self._rest_virtually(self._virtual, rest)
+        if self._driver is not None:
+            await self._rest_virtually(self._driver, rest)
             return
         seconds = self._poll.total_seconds() if rest is None else min(rest, self._poll).total_seconds()
         if seconds <= 0:
@@ -195,10 +195,10 @@ class Loop:
             self._late = self.late
             self._wakes_by = None
 
-    async def _rest_virtually(self, clock: VirtualClock, rest: timedelta | None) -> None:
+    async def _rest_virtually(self, driver: Driver, rest: timedelta | None) -> None:
         if rest is not None and rest <= timedelta(0):
             rest = None  # it has work at this very instant: the clock asks again as long as anything moves
-        self.wakes_at = clock.after(rest)
+        self.wakes_at = driver.after(rest)
         if not self._wake.is_set():
             self._activity.end()
         await self._wake.wait()

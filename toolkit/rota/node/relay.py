@@ -16,7 +16,7 @@ from rota.backend.fact import Fact
 from rota.backend.messages import FailedDelivery, JobKey, Notice, RunQuery
 from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, real_seconds
 from rota.events import EventStore, LoggingNotifier, Notifier
 from rota.events.hooked import is_cancelled_from_outside
 from rota.node.loop import Loop, Turn
@@ -174,9 +174,9 @@ class Relay(Generic[News]):
 
     async def _heard(self, *news: News) -> BaseException | None:
         """What went wrong. Who hangs has failed; real seconds mean nothing where time is moved by hand."""
-        is_virtual = isinstance(self._clock, VirtualClock)
+        limit = real_seconds(self._clock, _ANSWERS_WITHIN + len(news) * _EACH_WITHIN)
         try:
-            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(news) * _EACH_WITHIN) as time:
+            async with asyncio.timeout(limit) as time:
                 await self._audience.hear(*news)
             if time.expired():  # and who was told swallowed the cancellation: it may have heard nothing
                 return TimeoutError()

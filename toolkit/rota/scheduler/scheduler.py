@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from secrets import randbits
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 from uuid import UUID
 
 from rota.backend.messages import (
@@ -18,7 +18,6 @@ from rota.backend.messages import (
     EventLimits,
     JobKey,
     JobQuery,
-    JobRecord,
     LockGrant,
     PauseChange,
     Refusal,
@@ -28,7 +27,7 @@ from rota.backend.messages import (
 )
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS, RetryingCalls
-from rota.clock import VirtualClock, at_work
+from rota.clock import at_work, real_seconds
 from rota.decide.registration import registration, removal, resumption
 from rota.errors import (
     JobNotFound,
@@ -54,16 +53,13 @@ from rota.model.validation import DEFAULT_SCOPE, check_duration, check_limit, ch
 from rota.node.options import Options
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
-from rota.node.upkeep import job_store_id
+from rota.node.sweep import job_store_id
 from rota.scheduler.admin import Admin
 from rota.scheduler.health_check import check_up
 from rota.scheduler.locks import hold_lock
 from rota.scheduler.triggers import Triggering
 
 log = logging.getLogger("rota")
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 NOTHING = Capability(0)
 _ONE_LOOK = 1.0  # seconds that a store may take, also for those who do not want to wait
@@ -285,7 +281,7 @@ class Scheduler:
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             began = began or standing.now
             new_state, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
             if new_state is None:
@@ -314,7 +310,7 @@ class Scheduler:
         self._open()
         key, request_id = _key(scope_id, job_id), new_run_id()
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             if standing.job is None:
                 return False
             if await self._call(self._backend.remove, removal(standing.job, standing.now, request_id)):
@@ -334,7 +330,7 @@ class Scheduler:
         if after is not None:
             check_name("after", after)
         query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
-        jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
+        jobs = await self._call(self._backend.jobs, query)
         return [job.definition for job in jobs]
 
     async def status(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobStatus | None:
@@ -349,7 +345,7 @@ class Scheduler:
 
     async def _job(self, key: JobKey) -> StoredJob | None:
         self._open()
-        standing: JobRecord = await self._call(self._backend.standing, key)
+        standing = await self._call(self._backend.standing, key)
         return standing.job
 
     async def pause(self, job_id: str, *, reason: str, scope_id: str = DEFAULT_SCOPE) -> None:
@@ -370,7 +366,7 @@ class Scheduler:
         self._open()
         key = _key(scope_id, job_id)
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             if standing.job is None:
                 raise JobNotFound(job_id, scope_id)
             if standing.job.paused is None:
@@ -428,7 +424,7 @@ class Scheduler:
         if not self._backend.wants_events:
             return [[]] * len(events)
         limits = EventLimits(self._options.event_memory, self._options.lane_limit, self._options.max_depth)
-        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, events, limits, since=since)
+        answers = await self._call(self._backend.notify, events, limits, since=since)
         if any(Refusal.LANE_FULL in answer for answer in answers):
             full = next(event for event, answer in zip(events, answers, strict=True) if Refusal.LANE_FULL in answer)
             raise LaneFull(f"event {full.event_id}", full.scope_id, self._options.lane_limit)
@@ -438,7 +434,7 @@ class Scheduler:
         """One run of this scope."""
         self._open()
         query = RunQuery(check_name("scope_id", scope_id), run_id=_uuid(run_id))
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
+        runs = await self._call(self._backend.runs, query)
         return runs[0] if runs else None
 
     async def get_run_history(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 50) -> list[JobRun]:
@@ -446,8 +442,7 @@ class Scheduler:
         self._open()
         key = _key(scope_id, job_id)
         query = RunQuery(key.scope_id, key.job_id, limit=check_limit(limit))
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
-        return runs
+        return await self._call(self._backend.runs, query)
 
     async def wait(self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
         """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then.
@@ -457,9 +452,9 @@ class Scheduler:
         until = None if timeout is None else check_duration("timeout", timeout, zero=True).total_seconds()
         if until is not None:
             until += self._backend.clock.monotonic()
-        endings = self._open().node.exchange.endings
-        with endings.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
-            return await self._until_ended(run_id, scope_id, until, ending, endings.glance)
+        waiters = self._open().node.waiters
+        with waiters.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
+            return await self._until_ended(run_id, scope_id, until, ending, waiters.glance)
 
     async def _until_ended(
         self,
@@ -489,15 +484,13 @@ class Scheduler:
     def _patience(self, until: float | None) -> float | None:
         """Of who waits: a store that does not answer keeps nobody much longer than they asked for."""
         clock = self._backend.clock
-        if until is None or isinstance(clock, VirtualClock):
-            return None
-        return max(until - clock.monotonic(), _ONE_LOOK)
+        return None if until is None else real_seconds(clock, max(until - clock.monotonic(), _ONE_LOOK))
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
         parts = self._open()
         check_name("scope_id", scope_id)
-        cancelled: bool = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
+        cancelled = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
         if cancelled and any(held.claim.run_id == run_id for held in parts.node.held):
             parts.heartbeat.renew_soon()
         return cancelled
@@ -510,8 +503,7 @@ class Scheduler:
         if after is not None:
             _uuid(after, "after")
         query = RunQuery(check_name("scope_id", scope_id), dead_letters=True, limit=check_limit(limit), after=after)
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
-        return runs
+        return await self._call(self._backend.runs, query)
 
     async def replay(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> UUID:
         """Queue a new run for a dead letter; a second call gives the same run (RETRY-5)."""
@@ -526,8 +518,7 @@ class Scheduler:
         """Take a dead letter out of the list; the run stays in history."""
         self._open()
         check_name("scope_id", scope_id)
-        discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
-        return discarded
+        return await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
 
     # --- more ---
 
