@@ -17,7 +17,9 @@ from rota.node.attempt import RunningAttempt
 from rota.node.capacity import Capacity
 from rota.node.exchange import Exchange
 from rota.node.holdings import Holdings
+from rota.node.run_log import RunLog
 from rota.node.run_waiters import RunWaiters
+from rota.node.settling import Settling
 
 LEASE = timedelta(seconds=10)
 
@@ -76,8 +78,8 @@ def _exchange(store: LateStore, capacity: Capacity | None = None) -> tuple[Excha
     backend: Any = store
     nobody: Any = None
     holdings = Holdings(capacity or Capacity(4, None), nobody)
-    waiters = RunWaiters(backend)
-    return Exchange(backend, HandlerRegistry(), holdings, waiters, node_id="node", lease=LEASE, keep=10), holdings
+    settling = Settling(backend, holdings, RunWaiters(backend), RunLog("node"), node_id="node", keep=10)
+    return Exchange(backend, HandlerRegistry(), holdings, settling, node_id="node", lease=LEASE), holdings
 
 
 async def test_an_answer_held_up_until_the_lease_is_nearly_over_is_handed_back() -> None:

@@ -19,7 +19,9 @@ from rota.model.run import Cause
 from rota.node.capacity import Capacity
 from rota.node.exchange import Exchange, Exchanged
 from rota.node.holdings import Holdings
+from rota.node.run_log import RunLog
 from rota.node.run_waiters import RunWaiters
+from rota.node.settling import Settling
 from rota_backends.inprocess import InProcessBackend
 
 LEASE = timedelta(seconds=10)
@@ -59,9 +61,9 @@ class Scene:
         nobody: Any = None
         self.capacity = Capacity(concurrency, queues, channels=2)
         self.holdings = Holdings(self.capacity, nobody)
-        self.exchange = Exchange(
-            backend, HandlerRegistry(), self.holdings, RunWaiters(backend), node_id="node", lease=LEASE, keep=10
-        )
+        log, waiters = RunLog("node"), RunWaiters(backend)
+        self.settling = Settling(backend, self.holdings, waiters, log, node_id="node", keep=10)
+        self.exchange = Exchange(backend, HandlerRegistry(), self.holdings, self.settling, node_id="node", lease=LEASE)
 
     async def begin(self) -> asyncio.Task[Exchanged]:
         exchange = asyncio.create_task(self.exchange(claims=True))
@@ -163,7 +165,7 @@ async def test_jobs_that_only_went_on_are_no_sign_that_others_wait(settled: int,
     for held in taken:
         scene.holdings.free(held)
     for held in taken[:settled]:
-        scene.exchange.finish(held, succeeded(held.claim, "node"))
+        scene.settling.add(held, succeeded(held.claim, "node"))
     second = await scene.begin()
     scene.store.answers[1].set_result(5)
     await second

@@ -51,6 +51,7 @@ from rota.model.outcome import Failed, JobResult, Retry, Succeeded
 from rota.model.run import Attempt, AttemptOutcome, Cause, JobRun, JobStatus, Retention, RunState
 from rota.model.validation import DEFAULT_SCOPE
 from rota.node.context import JobContext
+from rota.node.run_log import LogErrors
 from rota.protocol import JobScheduler
 from rota.scheduler.disabled import NoScheduler
 from rota.scheduler.scheduler import Scheduler
@@ -89,6 +90,7 @@ __all__ = [
     "LaneFull",
     "LeaseLost",
     "LockTaken",
+    "LogErrors",
     "Manual",
     "Misfire",
     "MissingExtra",

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+from attrs import evolve
+
 from rota.backend import (
     Claimed,
     ClaimRequest,
@@ -128,6 +130,7 @@ class WaitsToBeHeard(InProcessBackend):
 
 _details = Fact.details
 _decide = decide_attempt.retried
+_UNFAILED = {kind: evolve(row, facts=(FactKind.DEAD_LETTERED,)) for kind, row in decide_attempt._DEAD.items()}
 
 
 def says(**wrong: Callable[[dict[str, Any]], Any]) -> Patch:
@@ -220,7 +223,7 @@ FAULTS = [
             "a_dead_letter_is_not_told_without_its_failure",
             "a_lost_last_attempt_is_told_as_a_dead_letter",
         ),
-        patch=replaced(decide_attempt, "_DEATH", (FactKind.DEAD_LETTERED,)),
+        patch=replaced(decide_attempt, "_DEAD", _UNFAILED),
     ),
     Fault("cancelling is told", "HIST-3", of("HIST-3", "a_cancelled_run_is_not_told_of_again"), on(TellsOfCancelling)),
     Fault("skipping is told", "HIST-3", of("HIST-3", "nothing_is_told_of_what_did_not_run"), on(TellsOfSkipping)),

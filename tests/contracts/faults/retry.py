@@ -9,19 +9,20 @@ from typing import Any
 
 from attrs import evolve
 
-from rota.backend import Claim, Claimed, ClaimRequest, RunQuery, Settlement
+from rota import errors
+from rota.backend import Claim, Claimed, ClaimRequest, FactKind, RunQuery, Settlement
 from rota.decide import attempt as decide_attempt
 from rota.decide.attempt import Lost, Stopped
 from rota.model.outcome import Failed, Retry, Succeeded
 from rota.model.run import AttemptOutcome, JobRun, RunState
-from rota.node import executor, slots
+from rota.node import executor
 from rota.node.attempt import RunningAttempt
 from rota.node.executor import SUCCEEDED
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Nodes
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faults._naming import of
-from tests.contracts.faults.base import Fault, MakeHarness, Patch, all_of, on, replaced
+from tests.contracts.faults.base import Fault, MakeHarness, Patch, all_of, everywhere, on, replaced
 
 _wait_after = decide_attempt.wait_after
 _why_final = decide_attempt._why_final
@@ -196,7 +197,7 @@ def _plain_text(value: object) -> str:
 
 
 def _untold_death(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, reason: str) -> Settlement:
-    return evolve(_dead_lettered(claim, node_id, kind, error, reason), facts=decide_attempt._RETRY)
+    return evolve(_dead_lettered(claim, node_id, kind, error, reason), facts=(FactKind.FAILED,))
 
 
 _dead_lettered = decide_attempt.dead_lettered
@@ -262,7 +263,7 @@ FAULTS = [
     Fault("error texts are taken as they come", "RETRY-3", of(
         "RETRY-3", "an_error_without_text_does_not_break_the_error_path",
         "an_odd_error_text_does_not_break_the_error_path", "an_endless_error_is_not_stored_whole",
-    ), patch=replaced(decide_attempt, "safe_text", _plain_text)),
+    ), patch=everywhere(errors.safe_text, _plain_text)),
     Fault("JobFailed without JobDeadLettered", "RETRY-3", of(
         "RETRY-3", "the_last_failure_does_not_vanish",
     ), patch=replaced(decide_attempt, "dead_lettered", _untold_death)),
@@ -286,7 +287,7 @@ FAULTS = [
     ), on(FromTheTrigger)),
     Fault("a missing handler is retried", "RETRY-4", of(
         "RETRY-4", "a_missing_handler_is_not_retried",
-    ), patch=all_of(replaced(slots, "missing_handler", _missing), replaced(executor, "missing_handler", _missing))),
+    ), patch=replaced(executor, "missing_handler", _missing)),
     Fault("nodes do not know of each other's handlers", "RETRY-4", of(
         "RETRY-4", "a_node_does_not_take_runs_it_has_no_handler_for",
         "a_busy_node_does_not_make_its_handlers_missing",

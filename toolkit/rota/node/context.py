@@ -1,4 +1,4 @@
-"""What a handler is given besides its payload."""
+"""The context that a handler is given besides its payload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("rota.run")
 
 
 class _Done:
-    """Awaitable, and done already: what a sync handler gets back."""
+    """An awaitable that is already done: sync handlers get it back."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -106,7 +106,7 @@ class JobContext:
 
     @property
     def fencing_token(self) -> int:
-        """Strictly increasing per job: pass it to what you write to, and refuse older ones there (LEASE-1)."""
+        """Strictly increasing per job: write it along with your data, and reject writes with an older one (LEASE-1)."""
         return self._claim.token
 
     @property
@@ -134,5 +134,5 @@ class JobContext:
         except RuntimeError:
             asyncio.run_coroutine_threadsafe(work, home).result()
             return _Done()
-        # A sync handler may run an event loop of its own in its thread: the store belongs to the scheduler's.
+        # A sync handler may run an event loop of its own in its thread, but only the scheduler's may call the store.
         return work if running is home else asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -11,14 +10,14 @@ from typing import NamedTuple
 from rota.backend.messages import Claim, Claimed, ClaimRequest, LeaseRef, Settlement
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
-from rota.decide.attempt import Lost, Outcome, decide
+from rota.errors import type_name
 from rota.handlers import HandlerRegistry
+from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
 from rota.node.holdings import Holdings
-from rota.node.run_waiters import RunWaiters
 from rota.node.settling import Settling, is_rejection
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 class Exchanged(NamedTuple):
@@ -52,11 +51,10 @@ class Exchange:
         backend: Backend,
         handlers: HandlerRegistry,
         holdings: Holdings,
-        waiters: RunWaiters,
+        finished: Settling,
         *,
         node_id: str,
         lease: timedelta,
-        keep: int,
     ) -> None:
         self.begun = 0  # so that a heartbeat can tell whether one went on beside it
         self.in_flight = 0
@@ -66,17 +64,14 @@ class Exchange:
         self._handlers = handlers
         self._holdings = holdings
         self._capacity = holdings.capacity
-        self._waiters = waiters
-        self._finished = Settling(backend, holdings, waiters, node_id=node_id, keep=keep)
+        self._finished = finished
         self._node_id = node_id
         self._lease = lease
-        self._keep = keep
         self._number = 0
         self._channels = backend.hands
         self._free = [ClaimChannel(number) for number in range(backend.hands)]  # the others claim just now
         self._is_filled = False  # the last claim brought all it could, of other jobs too: more may wait
         self._stale: list[Claim] = []
-        self._store_ahead = timedelta(0)  # the store's clock against ours
 
     # --- what can be done now ---
 
@@ -106,22 +101,6 @@ class Exchange:
     def is_hungry(self) -> bool:
         """Whether another channel should fetch its share while the last one's is worked on."""
         return self._is_filled and self._capacity.is_ample and self.can_claim
-
-    # --- outcomes ---
-
-    def finish(self, held: RunningAttempt, settlement: Settlement) -> None:
-        """To be settled with the next exchange."""
-        self._finished.add(held, settlement)
-
-    def settlement(self, held: RunningAttempt, outcome: Outcome) -> Settlement:
-        settlement = decide(held.claim, outcome, self.store_now(), self._node_id)
-        if type(outcome) is Lost:
-            settlement.only_if_expired = False  # its own node gives it up: nobody has to wait for the end of the lease
-        return settlement
-
-    def store_now(self) -> datetime:
-        """The store's time, as well as this node knows it."""
-        return self._clock.now() + self._store_ahead
 
     # --- one exchange ---
 
@@ -168,10 +147,10 @@ class Exchange:
         request = None if channel is None else self._request(channel)
         try:
             if batch:
-                accepted, claimed = await self._backend.settle(batch, request, keep=self._keep)
+                accepted, claimed = await self._backend.settle(batch, request, keep=self._finished.keep)
                 self._finished.stored(batch, attempts, accepted)
-                if self._waiters.are_awaited:
-                    await self._waiters.tell(batch)
+                if self._finished.waiters.are_awaited:
+                    await self._finished.waiters.tell(batch)
             else:
                 assert request is not None
                 claimed = await self._backend.claim(request)
@@ -215,7 +194,7 @@ class Exchange:
         under_way = timedelta(seconds=self._clock.monotonic() - sent)
         is_late = is_repeat or under_way > self._lease / 2
         left = self._set_stale_aside(claimed, under_way) if is_late else self._lease
-        self._store_ahead = claimed.now - self._clock.now()
+        self._finished.store_ahead = claimed.now - self._clock.now()
         self.next_at = claimed.next_at
         if claimed.claims:
             self._holdings.take(claimed.claims, sent + left.total_seconds())
@@ -239,7 +218,7 @@ class Exchange:
             await self._backend.hand_back(refs)
         except STORE_ERRORS as error:
             log.warning("%d runs were claimed too late to begin and could not be handed back (%s); "
-                        "they start when their leases end", len(refs), type(error).__name__)  # fmt: skip
+                        "they start when their leases end", len(refs), type_name(error))  # fmt: skip
 
     # --- for nodes that died ---
 
@@ -249,7 +228,7 @@ class Exchange:
         await self.settle_lost((await self._backend.claim(request)).expired)
 
     async def settle_lost(self, expired: Sequence[Claim]) -> bool:
-        return await self._finished.settle_lost(self._holdings.without_own(expired), self.store_now())
+        return await self._finished.settle_lost(self._holdings.without_own(expired))
 
 
 def _are_others(claimed: Claimed, settled: Sequence[Settlement]) -> bool:

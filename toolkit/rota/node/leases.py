@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from rota.backend.messages import LeaseRef, NodeInfo, Renewal
 from rota.backend.port import Backend
 from rota.backend.retrying import RetryingCalls
+from rota.errors import type_name
+from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
 from rota.node.holdings import Holdings
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _PATIENCE = timedelta(seconds=5)  # a node that leaves has no later chance, and must not wait long either
 
@@ -45,7 +46,7 @@ class Leases:
             await self.retry_call(self._backend.hand_back, refs)
         except Exception as error:
             log.warning("%s could not be handed back (%s); other nodes take over when the leases end",
-                        named(refs), type(error).__name__)  # fmt: skip
+                        named(refs), type_name(error))  # fmt: skip
         finally:
             self.under_way -= 1
 
@@ -65,7 +66,7 @@ class Leases:
             renewal = await self.retry_call(self._backend.renew, self._info(), refs)
         except Exception as error:
             log.warning("the last claim was never answered (%s); runs that it may have brought start when their "
-                        "leases end", type(error).__name__)  # fmt: skip
+                        "leases end", type_name(error))  # fmt: skip
             return
         await self.hand_back(self._holdings.orphans(renewal))
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rota.backend.messages import Claim, JobKey, Settlement
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
-from rota.decide.attempt import Lost, Refused, decide
+from rota.decide.attempt import Lost, Outcome, Refused, decide
+from rota.errors import OutcomeUnknown, type_name
+from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
 from rota.node.holdings import Holdings
+from rota.node.run_log import RunLog
 from rota.node.run_waiters import RunWaiters
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 Batch = tuple[list[Settlement], list[RunningAttempt]]
 
@@ -22,17 +24,44 @@ Batch = tuple[list[Settlement], list[RunningAttempt]]
 class Settling:
     """Keeps settlements until the store has taken them. One that the store rejects must not hold up the others."""
 
-    def __init__(self, backend: Backend, holdings: Holdings, waiters: RunWaiters, *, node_id: str, keep: int) -> None:
+    def __init__(
+        self, backend: Backend, holdings: Holdings, waiters: RunWaiters, run_log: RunLog, *, node_id: str, keep: int
+    ) -> None:
+        self.keep = keep
+        self.waiters = waiters
+        self.store_ahead = timedelta(0)  # the store's clock against ours
         self._backend = backend
+        self._clock = backend.clock
         self._holdings = holdings
-        self._waiters = waiters
+        self._run_log = run_log
         self._node_id = node_id
-        self._keep = keep
         self._settlements: list[Settlement] = []
         self._attempts: list[RunningAttempt] = []
 
+    def store_now(self) -> datetime:
+        """The store's time, as well as this node knows it."""
+        return self._clock.now() + self.store_ahead
+
     def __bool__(self) -> bool:
         return bool(self._settlements)
+
+    def finish(self, held: RunningAttempt, outcome: Outcome) -> None:
+        """The attempt has ended; this is logged now, and stored with the next exchange (LOG-1)."""
+        settlement = self._decided(held.claim, outcome)
+        self.add(held, settlement)  # first: nothing that logs may cost the run its settlement (LOG-2)
+        self._run_log.ended(held.claim, outcome, settlement, self.store_now)
+
+    def _decided(self, claim: Claim, outcome: Outcome) -> Settlement:
+        try:
+            settlement = self._decide(claim, outcome)
+        except Exception as error:  # a value of the application's that raises when it is read
+            return self._decide(claim, _unstorable(type_name(error)))
+        if type(outcome) is Lost:
+            settlement.only_if_expired = False  # its own node gives it up: no node has to wait for the lease to end
+        return settlement
+
+    def _decide(self, claim: Claim, outcome: Outcome) -> Settlement:
+        return decide(claim, outcome, self._node_id, now=self.store_now)
 
     def add(self, held: RunningAttempt, settlement: Settlement) -> None:
         self._settlements.append(settlement)
@@ -78,23 +107,22 @@ class Settling:
         except Exception as error:
             if not is_rejection(error):
                 raise
-            await self._settle_as_unstorable(held, type(error).__name__)
+            await self._settle_as_unstorable(held, type_name(error))
 
     async def _settle_as_unstorable(self, held: RunningAttempt, kind: str) -> None:
         log.warning("%s: the store rejects its outcome (%s); it is recorded as a permanent failure", held.label(), kind)
-        refused = Refused("outcome cannot be stored", f"its outcome cannot be stored ({kind})")
         try:
-            await self._settle(decide(held.claim, refused, held.claim.started_at, self._node_id), held)
+            await self._settle(self._decide(held.claim, _unstorable(kind)), held)
         except Exception as error:
             if not is_rejection(error):
                 raise
-            self._leave_to_lease(held.claim.key, held.claim.token, type(error).__name__)
+            self._leave_to_lease(held.claim.key, held.claim.token, type_name(error))
             self._holdings.forget((held,))
 
     async def _settle(self, settlement: Settlement, held: RunningAttempt) -> None:
-        accepted, _ = await self._backend.settle([settlement], keep=self._keep)
+        accepted, _ = await self._backend.settle([settlement], keep=self.keep)
         self.stored([settlement], [held], accepted)
-        await self._waiters.tell([settlement])
+        await self.waiters.tell([settlement])
 
     def _leave_to_lease(self, key: JobKey, token: int, kind: str) -> None:
         if self._holdings.leave_to_lease(key, token):
@@ -103,29 +131,45 @@ class Settling:
 
     # --- for nodes that died ---
 
-    async def settle_lost(self, lost: Sequence[Claim], now: datetime) -> bool:
+    async def settle_lost(self, lost: Sequence[Claim]) -> bool:
         """Settle runs whose holders let their leases expire (LEASE-3)."""
         if not lost:
             return False
-        settlements = [decide(claim, Lost(), now, self._node_id) for claim in lost]
+        settlements = [self._decide(claim, Lost()) for claim in lost]
         try:
-            await self._backend.settle(settlements, keep=self._keep)
+            stored, _ = await self._backend.settle(settlements, keep=self.keep)
+        except OutcomeUnknown:  # if they are stored no node sees them again: a second line is better than none
+            self._log_lost(lost, settlements, [True] * len(lost))
+            raise
         except Exception as error:
             if not is_rejection(error):
                 raise
-            await self._settle_each_lost(settlements)
-        await self._waiters.tell(settlements)
+            stored = await self._settle_each_lost(settlements)
+        self._log_lost(lost, settlements, stored)
+        await self.waiters.tell(settlements)
         return True
 
-    async def _settle_each_lost(self, settlements: Sequence[Settlement]) -> None:
+    def _log_lost(self, lost: Sequence[Claim], settlements: Sequence[Settlement], stored: Sequence[bool]) -> None:
+        for claim, settlement, is_stored in zip(lost, settlements, stored, strict=True):
+            if is_stored:  # else another node settled it first, and logged it
+                self._run_log.ended(claim, Lost(), settlement, self.store_now)
+
+    async def _settle_each_lost(self, settlements: Sequence[Settlement]) -> list[bool]:
         """As `settle_each`: one that this store rejects waits for a node whose version can settle it."""
+        stored: list[bool] = []
         for settlement in settlements:
             try:
-                await self._backend.settle([settlement], keep=self._keep)
+                stored += (await self._backend.settle([settlement], keep=self.keep))[0]
             except Exception as error:
                 if not is_rejection(error):
                     raise
-                self._leave_to_lease(settlement.key, settlement.token, type(error).__name__)
+                stored.append(False)
+                self._leave_to_lease(settlement.key, settlement.token, type_name(error))
+        return stored
+
+
+def _unstorable(kind: str) -> Refused:
+    return Refused("outcome cannot be stored", f"its outcome cannot be stored ({kind})")
 
 
 def is_rejection(error: BaseException) -> bool:

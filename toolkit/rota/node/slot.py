@@ -26,6 +26,11 @@ class Slot:
         """The asyncio task was cancelled: by the node, by the body itself, or by code the body gave its task to."""
         return self.runner is not None and self.runner.cancelling() > 0
 
+    @property
+    def is_in_thread(self) -> bool:
+        """Its body runs in a thread, where no cancellation reaches it."""
+        return self.held is not None and self.held.is_threaded
+
     async def calm(self) -> None:
         """Take back the cancellations that were meant for the body, the undelivered one too; the slot is used up.
 

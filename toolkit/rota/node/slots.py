@@ -7,7 +7,6 @@ without a task switch. A slot whose handler suspends hands the rest of the work 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -18,24 +17,29 @@ from time import monotonic
 from rota.backend.messages import NodeInfo
 from rota.backend.port import Backend
 from rota.clock import current_activity
-from rota.decide.attempt import Lost, Outcome, Stopped, TimedOut, succeeded
-from rota.errors import LeaseLost
+from rota.decide.attempt import Lost, Outcome, Raised, Stopped, TimedOut
+from rota.errors import LeaseLost, error_text, without_text
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
+from rota.logger import safe_logger
+from rota.node.abandon import abandon
 from rota.node.attempt import RunningAttempt, StopCause
 from rota.node.capacity import Capacity
-from rota.node.exchange import Exchange
-from rota.node.executor import SUCCEEDED, Executor, HandBack, missing_handler, stopped
+from rota.node.exchange import Exchange, Exchanged
+from rota.node.executor import Executor, HandBack
 from rota.node.holdings import Holdings
 from rota.node.leases import Leases
 from rota.node.loop import Loop, Turn
+from rota.node.run_log import LogErrors, RunLog
 from rota.node.run_waiters import RunWaiters
+from rota.node.settling import Settling
 from rota.node.slot import Slot
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 _BURST = 0.005  # seconds a slot may run handlers that never suspend before others get the event loop
+_LAST_CHANCE = 1.0  # seconds that bodies have after their last cancellation
 _HOST = socket.gethostname()
 
 
@@ -54,6 +58,7 @@ class Node:
         lease: timedelta,
         cancel_grace: timedelta,
         keep: int,
+        log_errors: LogErrors,
     ) -> None:
         self.backend = backend
         self.node_id = node_id
@@ -65,10 +70,13 @@ class Node:
         self.held = Holdings(self.capacity, self)
         self.leases = Leases(backend, self.info, lease, self.held)
         self.waiters = RunWaiters(backend)
-        self.executor = Executor(handlers, services, self._hand_on)
-        self.exchange = Exchange(backend, handlers, self.held, self.waiters, node_id=node_id, lease=lease, keep=keep)
+        self.run_log = RunLog(node_id, log_errors)
+        self.executor = Executor(handlers, services, self._hand_on, self.run_log)
+        self.settling = Settling(backend, self.held, self.waiters, self.run_log, node_id=node_id, keep=keep)
+        self.exchange = Exchange(backend, handlers, self.held, self.settling, node_id=node_id, lease=lease)
         self.loop = Loop("work", self._look_for_work, self.clock)
         self.is_leaving = False
+        self.dead_slot: tuple[str, float] | None = None  # the last slot that died: how, and when in real time
         self.on_facts: Callable[[], None] = lambda: None  # told when the outbox may hold something new
         self.on_timeout: Callable[[], None] = lambda: None  # told when an attempt with a deadline begins
         self._handlers = handlers
@@ -76,6 +84,7 @@ class Node:
         self._ready = self.held.ready
         self._idle: list[Slot] = []
         self._slots: set[Slot] = set()
+        self._given_up: set[Slot] = set()  # their bodies ignored their cancellation and still run
         self._looks = False
         self._exchanging = 0
         self._is_cut_off = False
@@ -144,8 +153,16 @@ class Node:
                     await self._exchange_or_leave_it(slot)
                 else:
                     await self._park(slot)
+        except Exception as error:
+            self._note_death(slot, error)
         finally:
             self._retire(slot)
+
+    def _note_death(self, slot: Slot, error: Exception) -> None:
+        """A defect of Rota's: another slot takes over, and health() tells (OPS-1)."""
+        at = "" if slot.held is None else f" at {slot.held.label()}"
+        self.dead_slot = (f"a slot died{at} with {error_text(error)}", monotonic())
+        log.error("a slot of the node died%s; another one takes its place", at, exc_info=without_text(error))
 
     def _has_to_exchange(self) -> bool:
         if self._is_cut_off:
@@ -160,6 +177,7 @@ class Node:
         """However the slot ended, another one has to go on with what it would have done next."""
         slot.activity.end()
         self._slots.discard(slot)
+        self._given_up.discard(slot)
         if slot in self._idle:
             self._idle.remove(slot)
         self._hand_on()
@@ -175,14 +193,14 @@ class Node:
 
     async def _look_for_work(self) -> Turn:
         """The safety net under the wake-ups: poll, and wait for retries and delays."""
-        moved = await self.exchange_once()
+        done = await self._exchange()
         self._hand_on()
         next_at = self.exchange.next_at
-        return Turn(moved, None if next_at is None else next_at - self.exchange.store_now())
+        return Turn(done.moved, None if next_at is None else next_at - self.settling.store_now(), done.asked)
 
     async def _exchange_or_leave_it(self, slot: Slot) -> None:
         try:
-            if await self.exchange_once():
+            if (await self._exchange()).moved:
                 slot.activity.progressed()
         except Exception:
             self._is_cut_off = True  # outcomes are kept; the loop tries again, with growing rests, and logs why
@@ -190,6 +208,9 @@ class Node:
 
     async def exchange_once(self) -> bool:
         """Settle, claim, rescue; True if anything moved."""
+        return (await self._exchange()).moved
+
+    async def _exchange(self) -> Exchanged:
         self._looks = self._looks and not self.exchange.can_claim  # an exchange without a claim uses up no wake-up
         self._exchanging += 1
         try:
@@ -202,7 +223,7 @@ class Node:
                 self.loop.wake_in(done.next_in)
             if self.is_leaving and not self._is_stopped:  # a claim under way brought runs that no slot will begin
                 await self.leases.hand_back_unstarted()
-            return done.moved
+            return done
         finally:
             self._exchanging -= 1
 
@@ -216,36 +237,32 @@ class Node:
 
     async def _run(self, held: RunningAttempt, slot: Slot) -> None:
         slot.held = held
-        outcome = await self._perform(held) if held.begin(slot) else stopped(held)
-        slot.held = None
+        if held.begin(slot) and held.claim.definition.timeout is not None:
+            held.deadline = self.clock.monotonic() + held.claim.definition.timeout.total_seconds()
+            self.on_timeout()
+        try:
+            outcome = await self.executor.perform(held)
+        except Exception as error:  # not the body's: the run is settled all the same (LOG-2)
+            outcome = Raised(error)
         is_wanted = held.end()
         if slot.was_cancelled:
             await slot.calm()
-        if is_wanted:
+        if is_wanted and not self._is_stopped:
             await self._finish(held, outcome)
-
-    async def _perform(self, held: RunningAttempt) -> Outcome | HandBack:
-        claim = held.claim
-        if claim.handler_is_missing:
-            return missing_handler(claim)
-        if claim.definition.timeout is not None:
-            held.deadline = self.clock.monotonic() + claim.definition.timeout.total_seconds()
-            self.on_timeout()
-        return await self.executor.perform(held)
+        slot.held = None
 
     async def _finish(self, held: RunningAttempt, outcome: Outcome | HandBack) -> None:
-        if outcome is SUCCEEDED:
-            self.exchange.finish(held, succeeded(held.claim, self.node_id))
-        elif not isinstance(outcome, HandBack):
-            self.exchange.finish(held, self.exchange.settlement(held, outcome))
+        if isinstance(outcome, HandBack) and held.has_lease and held.cause is StopCause.LEASE:
+            outcome = Lost()  # the body ran and is going to run again: that counts (RETRY-1)
+        if not isinstance(outcome, HandBack):
+            self.held.free(held)
+            self.settling.finish(held, outcome)
         elif not held.has_lease:
+            self.held.free(held)
             self.held.forget((held,))
-        elif held.cause is StopCause.LEASE:  # the body ran and is going to run again: that counts (RETRY-1)
-            self.exchange.finish(held, self.exchange.settlement(held, Lost()))
         else:
+            self.run_log.handed_back(held.claim, self.settling.store_now)
             await self.leases.hand_back_attempts([held])
-            return
-        self.held.free(held)
 
     # --- asking bodies to end ---
 
@@ -292,12 +309,13 @@ class Node:
         slot.is_replaced = True
         slot.activity.end()
         self._slots.discard(slot)
+        self._given_up.add(slot)
 
     def _settle_without_body(self, held: RunningAttempt) -> None:
         log.warning("%s: handler %r ignores its cancellation; the attempt is settled and the job goes on without it",
                     held.label(), held.claim.definition.handler_name)  # fmt: skip
         outcome = TimedOut() if held.is_timed_out else Stopped(held.stop_reason or "")
-        self.exchange.finish(held, self.exchange.settlement(held, outcome))
+        self.settling.finish(held, outcome)
         self._wake_one()
 
     async def extend_lease(self, held: RunningAttempt, delta: timedelta) -> None:
@@ -322,15 +340,26 @@ class Node:
         """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""
         self.is_leaving = self._is_stopped = True
         await self.loop.stop()
-        runners = [slot.runner for slot in self._slots if slot.runner is not None]
         for slot in self._slots:
             slot.is_replaced = True
+        ending = [*self._slots, *(slot for slot in self._given_up if slot.is_in_thread)]
+        runners = [slot.runner for slot in ending if slot.runner is not None]
         for runner in runners:
             runner.cancel()
         if runners:
-            await asyncio.wait(runners, timeout=1)
-        for slot in self._slots:
-            slot.activity.end()
+            await asyncio.wait(runners, timeout=_LAST_CHANCE)
+        for slot in [*self._slots, *self._given_up]:
+            self._abandon(slot)
         self._slots.clear()
         self._idle.clear()
         self.executor.close()
+
+    def _abandon(self, slot: Slot) -> None:
+        """A body that ignores its cancellation must not keep the process alive."""
+        slot.activity.end()
+        if slot.runner is None or slot.runner.done():
+            return
+        abandon(slot.runner)
+        if slot.held is not None:
+            log.error("%s: handler %r ignores its cancellation and is left running; the process can end without it",
+                      slot.held.label(), slot.held.claim.definition.handler_name)  # fmt: skip

@@ -13,7 +13,7 @@ from rota.clock import real_seconds
 from rota.errors import LaneFull
 from rota.events import EventStore, JobNotifyEventStore
 from rota.model.event import Event
-from rota.node.loop import Loop, Turn
+from rota.node.loop import Loop, NoAnswer, Turn
 from rota.node.positions import position_of
 
 Notify = Callable[[Sequence[Event], Bookmark | None], Awaitable[Sequence[object]]]
@@ -26,6 +26,11 @@ _JOB_STORE = "job store"
 async def job_store_id(backend: Backend, proposed: int) -> int:
     """A number that stands for the store of a backend, for all its nodes and for good: the first one proposed."""
     return await backend.bookmark(_JOB_STORE, 0, proposed)
+
+
+async def has_had_event_store(backend: Backend) -> bool:
+    """Whether a node with an event store was ever started on the store: only such a node calls `job_store_id`."""
+    return await backend.bookmark(_JOB_STORE) != 0
 
 
 class Sweep:
@@ -43,17 +48,26 @@ class Sweep:
         return Turn(False, timedelta(0) if await self._page() == _PAGE else None)
 
     async def catch_up(self) -> None:
-        """Deliver everything written so far."""
-        while await self._page():
-            pass
+        """Deliver everything written so far; raises what the event store raises."""
+        try:
+            while await self._page():
+                pass
+        except NoAnswer as error:
+            raise error.__cause__ or error from None
 
     async def _page(self) -> int:
         position = await self._move_over_delivered(await self._position.read())
-        async with asyncio.timeout(real_seconds(self._clock, _ANSWERS_WITHIN)):
-            page = await self._events.read(position, _PAGE)
+        page = await self._read(position)
         if page:
             await self._move(position, page[-1][0], [event for _, event in page])
         return len(page)  # also if another sweep was faster: the next page begins where that one ended
+
+    async def _read(self, position: int) -> list[tuple[int, Event]]:
+        try:
+            async with asyncio.timeout(real_seconds(self._clock, _ANSWERS_WITHIN)):
+                return await self._events.read(position, _PAGE)
+        except Exception as error:
+            raise NoAnswer("the event store") from error
 
     async def _deliver(self, events: Sequence[Event], since: Bookmark | None) -> bool:
         """True if they count: the answer is empty if another sweep was faster."""

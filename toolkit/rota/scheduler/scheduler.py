@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -26,7 +25,7 @@ from rota.backend.messages import (
     StoredJob,
 )
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS, RetryingCalls
+from rota.backend.retrying import RetryingCalls
 from rota.clock import at_work, real_seconds
 from rota.decide.registration import registration, removal, resumption
 from rota.errors import (
@@ -37,11 +36,14 @@ from rota.errors import (
     ScheduleError,
     UnsupportedCapability,
     UnsupportedPrecision,
+    WrongEventLoop,
+    type_name,
 )
 from rota.events import EventStore, JobNotifyEventStore, Notifier
 from rota.events.store import stamped
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
+from rota.logger import safe_logger
 from rota.model.capability import Capability, Precision, named
 from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.model.event import Event
@@ -51,15 +53,16 @@ from rota.model.redaction import plain
 from rota.model.run import JobRun, JobStatus, Retention
 from rota.model.validation import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
 from rota.node.options import Options
+from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
-from rota.node.sweep import job_store_id
+from rota.node.sweep import has_had_event_store, job_store_id
 from rota.scheduler.admin import Admin
 from rota.scheduler.health_check import check_up
 from rota.scheduler.locks import hold_lock
 from rota.scheduler.triggers import Triggering
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 NOTHING = Capability(0)
 _ONE_LOOK = 1.0  # seconds that a store may take, also for those who do not want to wait
@@ -92,6 +95,7 @@ class Scheduler:
         event_memory: timedelta = timedelta(days=7),
         max_depth: int = 16,
         dead_letter_alarm: int = 100,
+        log_errors: LogErrors = LogErrors.TRACEBACK,
     ) -> None:
         if isinstance(backend, str):
             raise ScheduleError("backend", "must be a backend; for a URL there is Scheduler.open")
@@ -112,10 +116,13 @@ class Scheduler:
             event_memory=event_memory,
             max_depth=max_depth,
             dead_letter_alarm=dead_letter_alarm,
+            log_errors=log_errors,
         )
         self._services = services if isinstance(services, Services) else Services.of(services or {})
         self._notifier = notifier
         self._call = RetryingCalls(backend.patience)
+        self._is_notified = False  # the application calls `notify` by itself
+        self._waits_for_events: JobKey | None = None  # an OnEvent job scheduled here that nothing brings events
         self._parts: Runtime | None = None
         self._is_entered = False
         self._hurry = asyncio.Event()
@@ -188,15 +195,17 @@ class Scheduler:
         if parts is None:
             return
         try:
-            await self._leave(parts)
+            # A block that was cancelled (Ctrl-C) is to end soon: its bodies are cancelled at once (LEASE-5).
+            is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+            await self._leave(parts, timedelta(0) if is_cancelled else self._options.drain_timeout)
         finally:  # also when leaving itself is cancelled, even twice: nothing may go on behind a closed scheduler
             # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.
             with at_work(self._backend.clock, "a node that says good-bye"):
                 await asyncio.shield(self._close(parts))
 
-    async def _leave(self, parts: Runtime) -> None:
+    async def _leave(self, parts: Runtime, drain_timeout: timedelta | None) -> None:
         if parts.works:
-            await leave(parts.node, self._options.drain_timeout, self._hurry)
+            await leave(parts.node, drain_timeout, self._hurry)
         await asyncio.gather(*(relay.loop.finish(_LAST_WORDS) for relay in parts.relays))
 
     async def _close(self, parts: Runtime) -> None:
@@ -205,6 +214,8 @@ class Scheduler:
         finally:
             try:
                 await self._backend.close()
+            except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+                log.warning("the store could not be closed (%s); the node has left all the same", type_name(error))
             finally:
                 self._forget_signals()  # last: a signal that comes while the store is closed must not kill the process
 
@@ -216,8 +227,12 @@ class Scheduler:
     async def _say_good_bye(self, parts: Runtime) -> None:
         try:
             await self._backend.hand_back([], leaving=parts.node.node_id)
-        except STORE_ERRORS:
-            log.warning("the store could not be told that this node leaves; it will notice")
+        except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+            log.warning(
+                "the store could not be told that this node leaves (%s); "
+                "the other nodes take it for alive until its lease ends",
+                type_name(error),
+            )
 
     async def _halt(self, parts: Runtime) -> None:
         """Stop everything without a word to the store."""
@@ -278,6 +293,8 @@ class Scheduler:
             definition = plain(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
             await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
+        elif parts.works and isinstance(definition.trigger, OnEvent) and not self._is_notified:
+            await self._note_that_it_waits(JobKey(definition.scope_id, definition.job_id))
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
@@ -295,6 +312,16 @@ class Scheduler:
                 return outcome
             await _another_came_first()
 
+    async def _note_that_it_waits(self, key: JobKey) -> None:
+        """Of a job that runs on events, on a node without an event store; `health()` names it until one is there."""
+        if self._waits_for_events is None and not await self._call(has_had_event_store, self._backend):
+            self._waits_for_events = key
+            log.warning(
+                "job %r runs on events, and no node has an event store: it will not run. "
+                "Pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify",
+                key.job_id,
+            )
+
     def _check(self, definition: JobDefinition) -> None:
         if not isinstance(definition, JobDefinition):
             raise ScheduleError("definition", f"must be a JobDefinition, not {type(definition).__name__}")
@@ -309,6 +336,8 @@ class Scheduler:
         """
         self._open()
         key, request_id = _key(scope_id, job_id), new_run_id()
+        if key == self._waits_for_events:
+            self._waits_for_events = None
         while True:
             standing = await self._call(self._backend.standing, key)
             if standing.job is None:
@@ -414,6 +443,7 @@ class Scheduler:
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
+        self._is_notified, self._waits_for_events = True, None
         answers = await self._notify(stamped(events))
         return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 
@@ -534,7 +564,7 @@ class Scheduler:
         return hold_lock(self._backend, self._call, name, ttl, wait)
 
     async def health(self) -> HealthReport:
-        """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
+        """OK, DEGRADED or DOWN, with the reasons; never raises for what the store does (OPS-1, SAFE-2)."""
         parts = self._open()
         return await check_up(
             self._backend,
@@ -542,6 +572,7 @@ class Scheduler:
             parts.loops,
             parts.ticker.unplanned,
             dead_letter_alarm=self._options.dead_letter_alarm,
+            waits_for_events=self._waits_for_events,
         )
 
     @property
@@ -559,7 +590,16 @@ class Scheduler:
     def _open(self) -> Runtime:
         if self._parts is None:
             raise NotOpen("the scheduler is not open: use it inside `async with scheduler:`")
+        if _is_of_another_loop(self._parts.node.event_loop):
+            raise WrongEventLoop
         return self._parts
+
+
+def _is_of_another_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is not loop
+    except RuntimeError:  # plain code outside of an event loop: it can call nothing here that waits
+        return False
 
 
 def _check_capabilities(backend: Backend, requires: Capability) -> None:
