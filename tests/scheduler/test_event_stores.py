@@ -1,3 +1,5 @@
+"""EVENT-5, HIST-3: which position a scheduler continues from, for every kind of event store."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Signals while a scheduler closes: tried in a process of its own, which one of them might kill."""
+"""LEASE-5: a signal while a scheduler closes does not kill the process. Tried in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps of an event store that keeps its positions itself: one delivers at a time, and holds up nobody for ever."""
+"""EVENT-5: of several sweeps of one event store one delivers at a time; one that hangs delays the others for a limit."""
 
 from __future__ import annotations
 

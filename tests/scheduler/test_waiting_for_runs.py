@@ -1,4 +1,4 @@
-"""Who waits for a run learns how it ended, though retention forgets it at once."""
+"""HIST-2: `scheduler.wait` returns the run although retention deletes it at once."""
 
 from __future__ import annotations
 

@@ -149,16 +149,6 @@ class NotOpen(RotaError, RuntimeError):
     """A scheduler works only between entering and leaving it, and is entered once at a time."""
 
 
-class WrongEventLoop(RotaError, RuntimeError):
-    """A scheduler belongs to the event loop it was entered in."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this scheduler was entered in another event loop; from a thread call "
-            "asyncio.run_coroutine_threadsafe(scheduler.…, loop) with the loop it was entered in"
-        )
-
-
 class NotSettled(RotaError):
     """Virtual time could not go on: something neither ended nor waits on the clock (TIME-2)."""
 

@@ -36,7 +36,6 @@ from rota.errors import (
     ScheduleError,
     UnsupportedCapability,
     UnsupportedPrecision,
-    WrongEventLoop,
     type_name,
 )
 from rota.events import EventStore, JobNotifyEventStore, Notifier
@@ -591,7 +590,10 @@ class Scheduler:
         if self._parts is None:
             raise NotOpen("the scheduler is not open: use it inside `async with scheduler:`")
         if _is_of_another_loop(self._parts.node.event_loop):
-            raise WrongEventLoop
+            raise NotOpen(
+                "this scheduler was entered in another event loop; from a thread call "
+                "asyncio.run_coroutine_threadsafe(scheduler.…, loop) with the loop it was entered in"
+            )
         return self._parts
 
 

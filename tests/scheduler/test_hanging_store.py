@@ -1,4 +1,4 @@
-"""A store that hangs, a thread with an event loop of its own, and a chain of events that goes round the event store."""
+"""OPS-1, LEASE-2, LEASE-4: a store that hangs delays neither health nor timeouts nor the end of lost bodies."""
 
 from __future__ import annotations
 

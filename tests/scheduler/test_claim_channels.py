@@ -1,5 +1,4 @@
-"""A node with two hands claims with one while it works on what the other brought; it never takes more than it has
-room for (LEASE-7), and a repeat is the same request of the same hand."""
+"""LEASE-7: a node claims on one channel while it works on the batch of another, and never takes more than it has slots."""
 
 from __future__ import annotations
 

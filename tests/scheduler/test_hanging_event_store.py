@@ -1,4 +1,4 @@
-"""An event store or a notifier that hangs holds up the job it hangs on, and nobody else (HIST-4)."""
+"""HIST-4: an event store or a notifier that hangs delays the job it hangs on and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd things that handlers are, and return."""
+"""RETRY-3: unusual handlers and unusual return values have a defined outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes due earlier than anybody thought is noticed at once, not at the next poll."""
+"""RUN-2, CANCEL-1: a run that becomes due earlier than expected starts at once, not at the next poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers run in the node's own asyncio tasks: what they do to the task must not outlive them."""
+"""RETRY-6: handlers run in the node's own asyncio tasks; cancelling such a task costs no slot, lane or process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is replaced, cancelled or released leaves nothing behind in memory; and many kinds of jobs cost no more each."""
+"""No rule of its own: replaced, cancelled and released things leave nothing behind in memory."""
 
 from __future__ import annotations
 

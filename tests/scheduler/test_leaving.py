@@ -1,4 +1,4 @@
-"""Leaving while something is under way."""
+"""LEASE-5: a node that leaves while claims, settlements or hand-backs are under way loses and repeats nothing."""
 
 from __future__ import annotations
 
