@@ -1,4 +1,4 @@
-"""LEASE-7: a node claims on one channel while it works on the batch of another, and never takes more than it has slots."""
+"""LEASE-7: a node claims on one channel while it works on another's batch, and never takes more than it has slots."""
 
 from __future__ import annotations
 

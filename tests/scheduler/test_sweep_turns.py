@@ -1,4 +1,4 @@
-"""EVENT-5: of several sweeps of one event store one delivers at a time; one that hangs delays the others for a limit."""
+"""EVENT-5: of several sweeps of one event store one delivers at a time, and one that hangs is not waited for long."""
 
 from __future__ import annotations
 
