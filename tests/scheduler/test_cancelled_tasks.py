@@ -1,4 +1,7 @@
-"""RETRY-6: handlers run in the node's own asyncio tasks; cancelling such a task costs no slot, lane or process."""
+"""Handlers run in the node's own asyncio tasks; cancelling such a task costs no slot, lane or process.
+
+Rules: RUN-4, RETRY-3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ADR 0007: slots outlive runs, yet a run sees no context variables of its trigger or of the run before."""
+"""Slots outlive runs, yet a run sees no context variables of its trigger or of the run before. Rules: RUN-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RETRY-3: unusual handlers and unusual return values have a defined outcome."""
+"""Unusual handlers and unusual return values have a defined outcome. Rules: RETRY-3."""
 
 from __future__ import annotations
 

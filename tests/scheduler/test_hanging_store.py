@@ -1,4 +1,7 @@
-"""OPS-1, LEASE-2, LEASE-4: a store that hangs delays neither health nor timeouts nor the end of lost bodies."""
+"""A store that hangs delays neither health nor timeouts nor the end of lost bodies.
+
+Rules: OPS-1, OPS-2, LEASE-4, EVENT-6.
+"""
 
 from __future__ import annotations
 
@@ -135,5 +138,5 @@ async def test_a_chain_of_notifications_ends_at_the_depth_limit_too() -> None:
         await scheduler.notify(Event("shop", "Again"))
         async with asyncio.timeout(PATIENCE):
             while not await scheduler.dead_letters():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # sleep: polls
     assert depths == [0, 1, 2, 3]

@@ -1,4 +1,7 @@
-"""LEASE-5, RUN-1: a heartbeat hands back leases that have no attempt on their node, and no body begins on them."""
+"""A heartbeat hands back leases that have no attempt on their node, and no body begins on them.
+
+Rules: RETRY-1, RUN-1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LEASE-5: a signal while a scheduler closes does not kill the process. Tried in a process of its own."""
+"""A signal while a scheduler closes does not kill the process. Tried in a process of its own. Rules: LEASE-5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""EVENT-5: of several sweeps of one event store one delivers at a time, and one that hangs is not waited for long."""
+"""Of several sweeps of one event store one delivers at a time, and one that hangs is not waited for long.
+
+Rules: EVENT-5.
+"""
 
 from __future__ import annotations
 

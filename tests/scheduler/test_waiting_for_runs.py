@@ -1,4 +1,4 @@
-"""HIST-2: `scheduler.wait` returns the run although retention deletes it at once."""
+"""`scheduler.wait` returns the run although retention deletes it at once. Rules: HIST-2, ID-2."""
 
 from __future__ import annotations
 

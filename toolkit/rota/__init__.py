@@ -49,6 +49,7 @@ from rota.model.event import Event
 from rota.model.health import Check, Health, HealthReport
 from rota.model.outcome import Failed, JobResult, Retry, Succeeded
 from rota.model.run import Attempt, AttemptOutcome, Cause, JobRun, JobStatus, Retention, RunState
+from rota.model.timers import At, Every
 from rota.model.validation import DEFAULT_SCOPE
 from rota.node.context import JobContext
 from rota.node.run_log import LogErrors
@@ -60,6 +61,7 @@ __all__ = [
     "DEFAULT_SCOPE",
     "AccessContext",
     "AccessDenied",
+    "At",
     "Attempt",
     "AttemptOutcome",
     "Capability",
@@ -69,6 +71,7 @@ __all__ = [
     "Cron",
     "Event",
     "EventStore",
+    "Every",
     "Failed",
     "HandlerRegistry",
     "Health",

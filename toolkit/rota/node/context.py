@@ -10,9 +10,8 @@ from uuid import UUID
 
 from rota.access import AccessContext
 from rota.backend.messages import Claim
-from rota.cron import Cron
 from rota.handlers.services import Services
-from rota.model.definition import Manual, OnEvent
+from rota.model.definition import Trigger
 from rota.model.event import Event
 from rota.model.run import Cause
 from rota.model.validation import check_duration
@@ -72,7 +71,7 @@ class JobContext:
         return self._claim.attempt
 
     @property
-    def trigger(self) -> Cron | OnEvent | Manual:
+    def trigger(self) -> Trigger:
         return self._claim.definition.trigger
 
     @property

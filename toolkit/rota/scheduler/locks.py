@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
-from rota.backend.messages import LockGrant
+from rota.backend.messages import RESERVED_LOCKS, LockGrant
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS, RetryingCalls
 from rota.clock import at_work, current_activity, passes_by_itself, watch
-from rota.errors import LeaseLost, LockTaken
+from rota.errors import LeaseLost, LockTaken, ScheduleError
 from rota.logger import safe_logger
 from rota.model.ids import new_node_id
 from rota.model.validation import check_duration, check_name
@@ -28,7 +28,8 @@ async def hold_lock(
     backend: Backend, call: RetryingCalls, name: str, ttl: timedelta, wait: timedelta | None
 ) -> AsyncGenerator[LockGrant, None]:
     """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
-    check_name("lock", name)
+    if check_name("lock", name).startswith(RESERVED_LOCKS):
+        raise ScheduleError("lock", f"must not begin with {RESERVED_LOCKS!r}: these locks belong to the outbox")
     check_duration("ttl", ttl)
     if wait is not None:
         check_duration("wait", wait, zero=True)

@@ -13,6 +13,8 @@ from typing import Any, Self
 from uuid import UUID
 
 from rota.backend.messages import (
+    ADMINS_TOLD,
+    FACTS_WANTED,
     Bookmark,
     EventLimits,
     JobKey,
@@ -43,7 +45,7 @@ from rota.events.store import stamped
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
 from rota.logger import safe_logger
-from rota.model.capability import Capability, Precision, named
+from rota.model.capability import Capability, Precision, capability_names
 from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.model.event import Event
 from rota.model.health import HealthReport
@@ -157,10 +159,10 @@ class Scheduler:
     async def _start(self) -> Runtime:
         job_store = 0
         if self._events is not None:
-            await self._call(self._backend.tell_facts)
+            await self._call(self._backend.setting, FACTS_WANTED, 0, 1)
             job_store = await self._call(job_store_id, self._backend, 1 + randbits(62))
         if self._notifier is not None:
-            await self._call(self._backend.tell_admins)
+            await self._call(self._backend.setting, ADMINS_TOLD, 0, 1)
         parts = Runtime(
             self._backend,
             self._handlers,
@@ -302,7 +304,7 @@ class Scheduler:
             new_state, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
             if new_state is None:
                 return outcome
-            (answer,) = await self._call(self._backend.register, [new_state])
+            answer = await self._call(self._backend.register, new_state)
             if answer is Registered.DUPLICATE:
                 return ScheduleOutcome.DUPLICATE
             if answer is Registered.STORED:
@@ -607,7 +609,7 @@ def _is_of_another_loop(loop: asyncio.AbstractEventLoop) -> bool:
 def _check_capabilities(backend: Backend, requires: Capability) -> None:
     lacking = requires & ~backend.capabilities
     if lacking:
-        raise UnsupportedCapability(backend.name, named(lacking), named(backend.capabilities))
+        raise UnsupportedCapability(backend.name, capability_names(lacking), capability_names(backend.capabilities))
 
 
 async def _another_came_first() -> None:
