@@ -43,7 +43,7 @@ from rota.backend import (
     StoredJob,
 )
 from rota.backend.waits import seconds_after
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, passes_by_itself
 from rota.errors import ScheduleError, StoreUnavailable
 from rota.logger import safe_logger
 from rota.model.capability import Capability, Precision
@@ -71,7 +71,7 @@ class CasBackend(Backend):
     def __init__(self, store: CasStore, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
         self.capabilities = store.capabilities
         super().__init__(clock=clock, precision=precision)
-        if isinstance(clock, VirtualClock):
+        if not passes_by_itself(clock):
             self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
         self.store = store
         self._session = Session(store, clock)

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from secrets import randbits
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 from uuid import UUID
 
 from rota.backend.messages import (
@@ -19,7 +19,6 @@ from rota.backend.messages import (
     EventLimits,
     JobKey,
     JobQuery,
-    JobRecord,
     LockGrant,
     PauseChange,
     Refusal,
@@ -29,7 +28,7 @@ from rota.backend.messages import (
 )
 from rota.backend.port import Backend
 from rota.backend.retrying import RetryingCalls
-from rota.clock import VirtualClock, at_work
+from rota.clock import at_work, real_seconds
 from rota.decide.registration import registration, removal, resumption
 from rota.errors import (
     JobNotFound,
@@ -58,16 +57,13 @@ from rota.node.options import Options
 from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
-from rota.node.upkeep import has_had_event_store, job_store_id
+from rota.node.sweep import has_had_event_store, job_store_id
 from rota.scheduler.admin import Admin
 from rota.scheduler.health_check import check_up
 from rota.scheduler.locks import hold_lock
 from rota.scheduler.triggers import Triggering
 
 log = safe_logger("rota")
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 NOTHING = Capability(0)
 _ONE_LOOK = 1.0  # seconds that a store may take, also for those who do not want to wait
@@ -200,15 +196,17 @@ class Scheduler:
         if parts is None:
             return
         try:
-            await self._leave(parts)
+            # A block that was cancelled (Ctrl-C) is to end soon: its bodies are cancelled at once (LEASE-5).
+            is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+            await self._leave(parts, timedelta(0) if is_cancelled else self._options.drain_timeout)
         finally:  # also when leaving itself is cancelled, even twice: nothing may go on behind a closed scheduler
             # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.
             with at_work(self._backend.clock, "a node that says good-bye"):
                 await asyncio.shield(self._close(parts))
 
-    async def _leave(self, parts: Runtime) -> None:
+    async def _leave(self, parts: Runtime, drain_timeout: timedelta | None) -> None:
         if parts.works:
-            await leave(parts.node, self._options.drain_timeout, self._hurry)
+            await leave(parts.node, drain_timeout, self._hurry)
         await asyncio.gather(*(relay.loop.finish(_LAST_WORDS) for relay in parts.relays))
 
     async def _close(self, parts: Runtime) -> None:
@@ -301,7 +299,7 @@ class Scheduler:
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             began = began or standing.now
             new_state, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
             if new_state is None:
@@ -342,7 +340,7 @@ class Scheduler:
         if key == self._waits_for_events:
             self._waits_for_events = None
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             if standing.job is None:
                 return False
             if await self._call(self._backend.remove, removal(standing.job, standing.now, request_id)):
@@ -362,7 +360,7 @@ class Scheduler:
         if after is not None:
             check_name("after", after)
         query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
-        jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
+        jobs = await self._call(self._backend.jobs, query)
         return [job.definition for job in jobs]
 
     async def status(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobStatus | None:
@@ -377,7 +375,7 @@ class Scheduler:
 
     async def _job(self, key: JobKey) -> StoredJob | None:
         self._open()
-        standing: JobRecord = await self._call(self._backend.standing, key)
+        standing = await self._call(self._backend.standing, key)
         return standing.job
 
     async def pause(self, job_id: str, *, reason: str, scope_id: str = DEFAULT_SCOPE) -> None:
@@ -398,7 +396,7 @@ class Scheduler:
         self._open()
         key = _key(scope_id, job_id)
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             if standing.job is None:
                 raise JobNotFound(job_id, scope_id)
             if standing.job.paused is None:
@@ -457,7 +455,7 @@ class Scheduler:
         if not self._backend.wants_events:
             return [[]] * len(events)
         limits = EventLimits(self._options.event_memory, self._options.lane_limit, self._options.max_depth)
-        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, events, limits, since=since)
+        answers = await self._call(self._backend.notify, events, limits, since=since)
         if any(Refusal.LANE_FULL in answer for answer in answers):
             full = next(event for event, answer in zip(events, answers, strict=True) if Refusal.LANE_FULL in answer)
             raise LaneFull(f"event {full.event_id}", full.scope_id, self._options.lane_limit)
@@ -467,7 +465,7 @@ class Scheduler:
         """One run of this scope."""
         self._open()
         query = RunQuery(check_name("scope_id", scope_id), run_id=_uuid(run_id))
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
+        runs = await self._call(self._backend.runs, query)
         return runs[0] if runs else None
 
     async def get_run_history(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 50) -> list[JobRun]:
@@ -475,8 +473,7 @@ class Scheduler:
         self._open()
         key = _key(scope_id, job_id)
         query = RunQuery(key.scope_id, key.job_id, limit=check_limit(limit))
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
-        return runs
+        return await self._call(self._backend.runs, query)
 
     async def wait(self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
         """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then.
@@ -486,9 +483,9 @@ class Scheduler:
         until = None if timeout is None else check_duration("timeout", timeout, zero=True).total_seconds()
         if until is not None:
             until += self._backend.clock.monotonic()
-        endings = self._open().node.exchange.endings
-        with endings.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
-            return await self._until_ended(run_id, scope_id, until, ending, endings.glance)
+        waiters = self._open().node.waiters
+        with waiters.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
+            return await self._until_ended(run_id, scope_id, until, ending, waiters.glance)
 
     async def _until_ended(
         self,
@@ -518,15 +515,13 @@ class Scheduler:
     def _patience(self, until: float | None) -> float | None:
         """Of who waits: a store that does not answer keeps nobody much longer than they asked for."""
         clock = self._backend.clock
-        if until is None or isinstance(clock, VirtualClock):
-            return None
-        return max(until - clock.monotonic(), _ONE_LOOK)
+        return None if until is None else real_seconds(clock, max(until - clock.monotonic(), _ONE_LOOK))
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
         parts = self._open()
         check_name("scope_id", scope_id)
-        cancelled: bool = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
+        cancelled = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
         if cancelled and any(held.claim.run_id == run_id for held in parts.node.held):
             parts.heartbeat.renew_soon()
         return cancelled
@@ -539,8 +534,7 @@ class Scheduler:
         if after is not None:
             _uuid(after, "after")
         query = RunQuery(check_name("scope_id", scope_id), dead_letters=True, limit=check_limit(limit), after=after)
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
-        return runs
+        return await self._call(self._backend.runs, query)
 
     async def replay(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> UUID:
         """Queue a new run for a dead letter; a second call gives the same run (RETRY-5)."""
@@ -555,8 +549,7 @@ class Scheduler:
         """Take a dead letter out of the list; the run stays in history."""
         self._open()
         check_name("scope_id", scope_id)
-        discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
-        return discarded
+        return await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
 
     # --- more ---
 
@@ -598,7 +591,19 @@ class Scheduler:
     def _open(self) -> Runtime:
         if self._parts is None:
             raise NotOpen("the scheduler is not open: use it inside `async with scheduler:`")
+        if _is_of_another_loop(self._parts.node.event_loop):
+            raise NotOpen(
+                "this scheduler was entered in another event loop; from a thread call "
+                "asyncio.run_coroutine_threadsafe(scheduler.…, loop) with the loop it was entered in"
+            )
         return self._parts
+
+
+def _is_of_another_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is not loop
+    except RuntimeError:  # plain code outside of an event loop: it can call nothing here that waits
+        return False
 
 
 def _check_capabilities(backend: Backend, requires: Capability) -> None:

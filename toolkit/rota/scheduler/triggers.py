@@ -106,7 +106,7 @@ class Triggering:
 
     async def _queue_page(self, page: Sequence[NewRun]) -> list[UUID | RotaError]:
         try:
-            answers: list[UUID | Refusal] = await self._call(self._backend.enqueue, page)
+            answers = await self._call(self._backend.enqueue, page)
         except STORE_ERRORS as error:
             return [error] * len(page)
         return [
