@@ -96,10 +96,13 @@ READS: dict[str, Call] = {
 
 
 class Untouchable:
-    """A scheduler nobody may reach."""
+    """A scheduler whose methods must not be called."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} was reached")
+        def call(*_: object, **__: object) -> None:
+            raise AssertionError(f"{name} was called")
+
+        return call
 
 
 @pytest.mark.parametrize("action", WRITES)

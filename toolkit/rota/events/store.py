@@ -7,10 +7,10 @@ from typing import Protocol
 from attrs import evolve
 
 from rota.backend.fact import Fact
-from rota.errors import ScheduleError
+from rota.events.checks import all_checked
 from rota.model.causation import current_run
 from rota.model.event import Event
-from rota.model.validation import check_limit, check_name
+from rota.model.validation import check_limit, check_name, check_whole
 
 
 class EventStore(Protocol):
@@ -28,7 +28,11 @@ class EventStore(Protocol):
     """
 
     async def write(self, *events: Event) -> int:
-        """Store the events in this order; the position of the last one."""
+        """Store the events in this order; the position of the last one.
+
+        A store of your own checks what it is given with `rota.events.check_written` before it stores anything (ES-3);
+        `JobNotifyEventStore` and `HookedEventStore` do so for the store below.
+        """
         ...
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
@@ -68,19 +72,19 @@ def stamped(events: tuple[Event, ...]) -> tuple[Event, ...]:
 
 
 class InMemoryEventStore:
-    """The newest `keep` events (None: all of them), from position 1 on. Whoever reads late misses the older ones."""
+    """The newest `keep` events (None: all of them), from position 1 on. Older ones can no longer be read."""
 
     def __init__(self, keep: int | None = 100_000) -> None:
-        if keep is not None and keep < 1:
-            raise ScheduleError("keep", "must be None (no limit) or at least 1")
+        if keep is not None:
+            check_whole("keep", keep, 1)
         self._keep = keep
         self._events: list[Event] = []
         self._forgotten = 0  # the position of the event before the first one here
         self.positions: dict[int, int] | None = {}
 
     async def write(self, *events: Event) -> int:
-        """Store the events as they are: nothing is encoded."""
-        self._events.extend(stamped(events))
+        """Store the events, once all are checked (ES-3); nothing is encoded."""
+        self._events.extend(stamped(all_checked(events)))
         last = self._forgotten + len(self._events)
         if self._keep is not None and len(self._events) >= 2 * self._keep:
             excess = len(self._events) - self._keep  # as many again as are kept: each event is moved once, on average
@@ -91,6 +95,7 @@ class InMemoryEventStore:
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """A page of 1 to 1,000 events above the position `after`."""
         check_limit(limit)
+        check_whole("after", after, 0)
         last = self._forgotten + len(self._events)
         oldest = self._forgotten if self._keep is None else max(self._forgotten, last - self._keep)
         start = max(after, oldest)

@@ -17,7 +17,7 @@ from rota.handlers.binding import PayloadBinding, PayloadFunction, PlainBinding,
 from rota.handlers.ingestion import DATA_INGESTION, run_ingestion
 from rota.handlers.inspection import Signature, evaluated, inspected, invalid, shown
 from rota.model.outcome import JobResult
-from rota.model.validation import check_name
+from rota.model.validation import check_name, kind_of
 
 if TYPE_CHECKING:
     from rota.node.context import JobContext
@@ -62,22 +62,32 @@ class Handler:
 
 
 class HandlerRegistry:
-    """Handlers by name. Names are the application's; those beginning with `_` are the platform's (ID-2)."""
+    """Handlers by name. The application chooses the names; those beginning with `_` are the platform's (ID-2)."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._names: frozenset[str] = frozenset()
+        self._aliases: dict[str, frozenset[str]] = {}
         self._add_function((DATA_INGESTION,), run_ingestion, {})
 
     # --- looking up ---
 
     def get(self, name: str) -> Handler | None:
         """The handler of that name or alias."""
-        return self._handlers.get(name)
+        return self._handlers.get(check_name("handler_name", name))
 
     def names(self) -> frozenset[str]:
         """All names and aliases, the platform's own handlers included."""
         return self._names  # asked with every claim
+
+    def names_of(self, name: str) -> frozenset[str]:
+        """The name and all aliases of the handler that it finds; the name alone where it finds none."""
+        known = self._aliases.get(name)  # asked with every typed trigger
+        if known is None:
+            handler = self._handlers.get(name)
+            known = frozenset({name, *(each for each, found in self._handlers.items() if found is handler)})
+            self._aliases[name] = known
+        return known
 
     # --- registering ---
 
@@ -167,6 +177,7 @@ class HandlerRegistry:
                 raise InvalidHandler("handler_name", reason)
         self._handlers |= dict.fromkeys(names, handler)
         self._names = frozenset(self._handlers)
+        self._aliases.clear()
 
 
 class _Register:
@@ -206,6 +217,8 @@ def _binding(name: str, found: Signature) -> PayloadBinding[Any] | PlainBinding:
 def _checked_names(name: str, aliases: Iterable[str]) -> tuple[str, ...]:
     if isinstance(aliases, str):
         raise InvalidHandler("aliases", f"must be a tuple of names, such as ({aliases!r},)")
+    if not hasattr(type(aliases), "__iter__"):
+        raise InvalidHandler("aliases", f"must be a tuple of names, not {kind_of(aliases)}")
     names = (name, *aliases)
     for each in names:
         if check_name("handler_name", each).startswith("_"):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast, overload
 
-from rota.errors import ServiceNotFound
+from rota.errors import ScheduleError, ServiceNotFound
+from rota.model.validation import check_kind, kind_of
 
 T = TypeVar("T")
 
@@ -24,7 +25,9 @@ class Services:
     __slots__ = ("_offered",)
 
     def __init__(self, offered: Mapping[type[Any] | str, Any] | None = None) -> None:
-        self._offered = {key: _maker(key, value) for key, value in (offered or {}).items()}
+        if offered is not None:
+            check_kind("services", offered, Mapping)
+        self._offered = {_checked_key(key): _maker(key, value) for key, value in (offered or {}).items()}
 
     @classmethod
     def of(cls, offered: Mapping[type[Any] | str, Any]) -> Services:
@@ -36,8 +39,8 @@ class Services:
     @overload
     def get(self, wanted: str) -> Any: ...
     def get(self, wanted: type[Any] | str) -> Any:
-        """The service of that very type or name; ServiceNotFound lists what there is."""
-        make = self._offered.get(wanted)
+        """The service of exactly that type or name, or ServiceNotFound."""
+        make = self._offered.get(_checked_key(wanted))
         if make is None:
             raise ServiceNotFound(_shown(wanted), sorted(map(_shown, self._offered)))
         return make()
@@ -47,6 +50,12 @@ class Services:
 
     def __repr__(self) -> str:
         return f"Services({', '.join(sorted(map(_shown, self._offered)))})"
+
+
+def _checked_key(key: type[Any] | str) -> type[Any] | str:
+    if not isinstance(key, type | str):
+        raise ScheduleError("services", f"a service has a type or a name, not {kind_of(key)}")
+    return key
 
 
 def _shown(key: type[Any] | str) -> str:

@@ -110,6 +110,7 @@ class TriggerOnce:
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
     scope_id: str = field(default=DEFAULT_SCOPE, validator=_name)
+    handler_name: str | None = None  # the job must belong to this handler; None: to any
 
 
 _DEFAULT_RETRY = RetryPolicy()
@@ -136,7 +137,8 @@ class JobDefinition:
         self._check_types()
         object.__setattr__(self, "payload", check_payload(self.payload))
         if isinstance(self.trigger, Cron) and self.trigger.has_seconds and self.precision is not Precision.SECOND:
-            raise ScheduleError("precision", "a six-field expression needs Precision.SECOND")
+            way_out = "pass precision=Precision.SECOND, or leave out the first field"
+            raise ScheduleError("precision", f"a six-field expression counts seconds: {way_out}")
         if self.timeout is not None:
             check_duration("timeout", self.timeout)
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
 
 from rota.errors import PayloadTooLarge, ScheduleError
+
+T = TypeVar("T")
 
 DEFAULT_SCOPE = "default"
 PLATFORM_SCOPE = "_platform"
@@ -79,3 +83,51 @@ def check_limit(value: object, field: str = "limit") -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1000:
         raise ScheduleError(field, "must be a whole number from 1 to 1000")
     return value
+
+
+def kind_of(value: object) -> str:
+    """The name of a value's class, also where the class itself would raise when asked."""
+    name: str = _CLASS_NAME(type(value))
+    return name
+
+
+_CLASS_NAME: Any = type.__dict__["__name__"].__get__
+
+
+def check_kind(field: str, value: T, kind: type) -> T:
+    """Return a value of that class, or raise. A value cannot lie about its class here, as it could to isinstance."""
+    if not issubclass(type(value), kind):
+        raise ScheduleError(field, f"must be {_article(kind.__name__)}, not {kind_of(value)}")
+    return value
+
+
+def check_offers(field: str, value: T, kind: str, *methods: str) -> T:
+    """Return a value that has these methods, as a `kind` does, or raise."""
+    for method in methods:
+        try:
+            is_there = callable(getattr(value, method, None))
+        except Exception:
+            is_there = False
+        if not is_there:
+            raise ScheduleError(field, f"must be {_article(kind)}, but {kind_of(value)} has no method {method}()")
+    return value
+
+
+def check_run_id(value: object, field: str = "run_id") -> UUID:
+    """Return a UUID, or raise."""
+    if not issubclass(type(value), UUID):
+        raise ScheduleError(field, f"must be a UUID, not {kind_of(value)}; make one of text with UUID(text)")
+    checked: Any = value
+    found: UUID = checked
+    return found
+
+
+def check_not_reserved(field: str, name: str) -> str:
+    """Return a name that does not begin with `_`, or raise: such names are the platform's (ID-2)."""
+    if name.startswith("_"):
+        raise ScheduleError(field, "must not begin with '_': such names are the platform's")
+    return name
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'AEIO' else 'a'} {noun}"

@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from rota.errors import ScheduleError
 from rota.model.run import Retention
-from rota.model.validation import check_duration, check_name, check_whole
+from rota.model.validation import check_duration, check_kind, check_name, check_whole
 
 
 @frozen(kw_only=True)
@@ -28,6 +28,7 @@ class Options:
     dead_letter_alarm: int
 
     def __attrs_post_init__(self) -> None:
+        check_kind("retention", self.retention, Retention)
         check_duration("lease", self.lease)
         check_duration("cancel_grace", self.cancel_grace, zero=True)
         check_duration("event_memory", self.event_memory)
@@ -42,6 +43,7 @@ class Options:
 
 
 def _check_queues(queues: Mapping[str, int]) -> None:
+    check_kind("queues", queues, Mapping)
     if not queues:
         raise ScheduleError("queues", "must name at least one queue; leave it out to serve all of them")
     for queue, slots in queues.items():

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 
 from rota.backend.messages import Bookmark, Prune
 from rota.backend.port import Backend
 from rota.clock import VirtualClock
-from rota.errors import LaneFull
+from rota.errors import LaneFull, ScheduleError
 from rota.events import EventStore, JobNotifyEventStore
+from rota.events.checks import check_fields
 from rota.model.event import Event
 from rota.model.run import Retention
 from rota.node.loop import Loop, Turn
 from rota.node.positions import position_of
+
+log = logging.getLogger("rota")
 
 Notify = Callable[[Sequence[Event], Bookmark | None], Awaitable[Sequence[object]]]
 
@@ -56,7 +60,7 @@ class Sweep:
         async with asyncio.timeout(None if self._is_virtual else _ANSWERS_WITHIN):
             page = await self._events.read(position, _PAGE)
         if page:
-            await self._move(position, page[-1][0], [event for _, event in page])
+            await self._move(position, page[-1][0], list(_readable(page)))
         return len(page)  # also where another sweep was faster: the next one begins where that one came to
 
     async def _deliver(self, events: Sequence[Event], since: Bookmark | None) -> bool:
@@ -78,6 +82,19 @@ class Sweep:
         if isinstance(self._events, JobNotifyEventStore):
             self._events.delivered_up_to(stored, self._job_store)
         return stored
+
+
+def _readable(page: Sequence[tuple[int, Event]]) -> Iterator[Event]:
+    """The events of a page. An entry that is not one is logged and left out: the sweep goes on behind it (ES-3)."""
+    for position, event in page:
+        try:
+            yield check_fields(event)
+        except Exception as error:
+            log.error(
+                "the entry at position %s of the event store is not a valid event (%s): no job is told of it, and the "
+                "sweep goes on with the next one",
+                position, error if isinstance(error, ScheduleError) else type(error).__name__,
+            )  # fmt: skip
 
 
 class Housekeeping:

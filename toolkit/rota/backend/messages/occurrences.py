@@ -108,6 +108,7 @@ class NewRun:
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
     depth: int = 0  # of a replay in a chain of causes; it is at least as deep as its letter (EVENT-6)
+    handler_names: frozenset[str] | None = None  # the job must belong to one of them; None: to any
 
 
 # How long it is remembered by which run a letter was replayed, whatever retention does (RETRY-5).
@@ -119,6 +120,7 @@ class Refusal(Enum):
 
     NO_SUCH_JOB = "no such job"
     NO_SUCH_RUN = "no such dead letter"
+    OTHER_HANDLER = "other handler"  # the job's is none of `NewRun.handler_names`
     LANE_FULL = "lane full"
 
 
