@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from traceback import format_exception
 from typing import Any, Protocol
 
 import pytest
