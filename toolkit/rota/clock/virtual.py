@@ -20,6 +20,7 @@ from typing import Protocol
 
 from rota.clock.protocol import Clock
 from rota.errors import NotSettled
+from rota.model.validation import check_instant
 
 _PATIENCE = timedelta(seconds=5)
 _LOOK = timedelta(milliseconds=250)  # patience is counted in looks: a machine that stood still is one of them
@@ -197,7 +198,7 @@ class VirtualClock:
     """
 
     def __init__(self, start: datetime | None = None) -> None:
-        self._now = (start or datetime(2026, 1, 1, tzinfo=UTC)).astimezone(UTC)
+        self._now = datetime(2026, 1, 1, tzinfo=UTC) if start is None else check_instant("start", start)
         self._elapsed = timedelta(0)
         self._sleepers: list[tuple[timedelta, int, _Waiter]] = []
         self._order = count()

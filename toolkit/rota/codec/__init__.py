@@ -4,7 +4,8 @@ Payloads are JSON in UTF-8; a payload of type `bytes` is passed through untouche
 a list is no object, unknown fields are refused. NaN and the infinities are refused both ways, for JSON has no such
 numbers (a `Decimal` may be one: it is written as text). Instants, dates and durations are ISO 8601, bytes inside a
 payload base64, enums their value (their name, where the values are neither all text nor all whole numbers). Sets are
-written in order, so that the same payload always gives the same bytes (REG-2).
+written in order, so that the same payload always gives the same bytes (REG-2). Where the annotation is `Any`, only
+text, numbers, booleans, None, lists and dicts are written: an instant would be read back as text.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ _stored_converter = make_converter(reads_stored=True)
 
 
 def encode(value: object, kind: Any) -> bytes:
-    """`value` as a payload of type `kind`; raises a ScheduleError if it is not one."""
-    return encoder(kind)(value)
+    """`value` as a payload of type `kind`; raises a ScheduleError if it is not one, or if there is no such payload."""
+    try:
+        write = encoder(kind)
+    except TypeError as error:
+        raise ScheduleError("kind", str(error)) from None
+    return write(value)
 
 
 def decode(data: bytes, kind: Any) -> Any:
@@ -109,7 +114,7 @@ def _from_dict(converter: Converter, data: Any, kind: Any) -> Any:
 
 
 def _own_error(error: BaseException) -> ScheduleError | None:
-    """What the model itself refused says it best."""
+    """The model's own error, if there is one among the causes: it names the field."""
     if isinstance(error, ScheduleError):
         return error
     inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()

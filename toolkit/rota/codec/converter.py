@@ -7,16 +7,14 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence, Set
 from enum import Enum
 from functools import partial
-from types import GenericAlias
+from types import GenericAlias, NoneType
 from typing import Annotated, Any, NotRequired, Required, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 from cattrs import Converter
 from cattrs.cols import (
     is_namedtuple,
-    iterable_unstructure_factory,
     list_structure_factory,
     mapping_structure_factory,
-    mapping_unstructure_factory,
     namedtuple_dict_structure_factory,
     namedtuple_dict_unstructure_factory,
 )
@@ -30,6 +28,7 @@ from rota.cron import Cron
 from rota.model.definition import Trigger
 
 Hook = Callable[[Any, Any], Any]
+Writer = Callable[[Any], Any]
 
 _ARRAYS: dict[Any, Callable[[list[Any]], Any]] = {
     list: list,
@@ -51,6 +50,8 @@ _MAPPINGS: dict[Any, Any] = {
     defaultdict: defaultdict,
 }
 _SETS = (set, MutableSet, frozenset, Set)
+_CONTAINERS = (*_ARRAYS, *_MAPPINGS)
+_JSON_SCALARS = (str, int, float, bool, NoneType)
 _KEY = "a key of a JSON object"
 
 
@@ -64,6 +65,7 @@ def make_converter(*, reads_stored: bool = False) -> Converter:
         converter.register_structure_hook(kind, read)
         if write is not None:
             converter.register_unstructure_hook(kind, write)
+    _add_any(converter)
     _add_enums(converter)
     _add_records(converter)
     _add_arrays(converter)
@@ -84,6 +86,23 @@ def _add_stored_crons(converter: Converter) -> None:
         return cron.as_stored_in(value["tz"])
 
     converter.register_structure_hook(Cron, structure)
+
+
+def _add_any(converter: Converter) -> None:
+    """Without a type in the annotation nothing says what a text was before: only JSON's own types are written."""
+    converter.register_unstructure_hook_func(lambda kind: kind is Any, _plain_json)
+
+
+def _plain_json(value: Any) -> Any:
+    kind = type(value)
+    if kind in _JSON_SCALARS:
+        return value
+    if kind is list:
+        return [_plain_json(each) for each in value]
+    if kind is dict:
+        return {_plain_key(key): _plain_json(each) for key, each in value.items()}
+    way_out = "annotate its type instead of Any, or of a list or dict without types"
+    raise Refused(f"holds {type_name(kind)}, which has no JSON form of its own; {way_out}")
 
 
 def _no_way(kind: Any) -> Hook:
@@ -164,8 +183,8 @@ def _add_arrays(converter: Converter) -> None:
         inner = list_structure_factory(typed, converter)
         return _only(list, lambda value, _: build(inner(value, list)), kind)
 
-    def unstructure(kind: Any) -> Callable[[Any], Any]:
-        write = iterable_unstructure_factory(kind, converter, unstructure_to=list)
+    def unstructure(kind: Any) -> Writer:
+        write = _array_writer(converter, kind)
         return (lambda value: sorted(write(value), key=json.dumps)) if (get_origin(kind) or kind) in _SETS else write
 
     converter.register_structure_hook_factory(_is_array, structure)
@@ -173,9 +192,37 @@ def _add_arrays(converter: Converter) -> None:
     converter.register_structure_hook_factory(
         _is_fixed_tuple, lambda kind: _only(list, converter.gen_structure_hetero_tuple(kind), kind)
     )
-    converter.register_unstructure_hook_factory(
-        _is_fixed_tuple, lambda kind: converter.gen_unstructure_hetero_tuple(kind, list)
-    )
+    converter.register_unstructure_hook_factory(_is_fixed_tuple, lambda kind: _fixed_tuple_writer(converter, kind))
+
+
+def _writer(converter: Converter, kind: Any) -> Writer:
+    """How values of this annotation are written. A type that holds itself is looked up when it is written."""
+    try:
+        return converter.get_unstructure_hook(kind, cache_result=False)
+    except RecursionError:
+        return lambda value: converter.unstructure(value, unstructure_as=kind)
+
+
+def _array_writer(converter: Converter, kind: Any) -> Writer:
+    write = _writer(converter, (get_args(kind) or (Any,))[0])
+
+    def write_all(value: Any) -> list[Any]:
+        if isinstance(value, str | bytes | Mapping):  # their characters, numbers or keys are not what was meant
+            raise Refused(f"expected {type_name(kind)}, not {type_name(type(value))}")
+        return [write(each) for each in value]
+
+    return write_all
+
+
+def _fixed_tuple_writer(converter: Converter, kind: Any) -> Writer:
+    writers = [_writer(converter, each) for each in get_args(kind) if each != ()]
+
+    def write(value: Any) -> list[Any]:
+        if len(value) != len(writers):
+            raise Refused(f"expected {type_name(kind)}, with {len(writers)} items")
+        return [write_one(each) for write_one, each in zip(writers, value, strict=True)]
+
+    return write
 
 
 def _add_mappings(converter: Converter) -> None:
@@ -191,11 +238,11 @@ def _add_mappings(converter: Converter) -> None:
         )
         return _only(dict, lambda found, _: inner(found), kind)
 
-    def unstructure(kind: Any) -> Callable[[Any], Any]:
-        is_loose = _key_and_value(kind)[0] is Any
-        write: Any = _plain_key if is_loose else partial(_key_text, converter)
-        typed = kind if len(get_args(kind)) == 2 else dict[Any, _key_and_value(kind)[1]]  # type: ignore[misc]
-        return mapping_unstructure_factory(typed, converter, unstructure_to=dict, key_handler=write)
+    def unstructure(kind: Any) -> Writer:
+        key, value = _key_and_value(kind)
+        write_key: Writer = _plain_key if key is Any else partial(_key_text, converter)
+        write = _writer(converter, value)
+        return lambda mapping: {write_key(name): write(each) for name, each in mapping.items()}
 
     converter.register_structure_hook_factory(is_mapping, structure)
     converter.register_unstructure_hook_factory(is_mapping, unstructure)
@@ -243,8 +290,23 @@ def _key_reader(kind: Any, converter: Converter) -> Hook:
     return structure
 
 
+def _union_writer(converter: Converter, union: Any) -> Writer:
+    """A list or a mapping by its annotation, which says what is in it; everything else by its class."""
+    annotated = [arg for arg in get_args(union) if (get_origin(arg) or arg) in _CONTAINERS]
+    writers = [(get_origin(arg) or arg, _writer(converter, arg)) for arg in annotated]
+
+    def write(value: Any) -> Any:
+        for kind, write_container in writers:
+            if isinstance(value, kind) and not isinstance(value, str | bytes):
+                return write_container(value)
+        return converter.unstructure(value)
+
+    return write
+
+
 def _add_unions(converter: Converter) -> None:
     converter.register_structure_hook_factory(is_mixed_union, lambda kind: union_hook(kind, converter))
+    converter.register_unstructure_hook_factory(is_mixed_union, lambda kind: _union_writer(converter, kind))
     configure_tagged_union(Trigger, converter, lambda cls: cls.__name__.lower(), "kind")
     # The model's own union is tagged: Manual has no field that could tell it apart.
     tagged = converter.get_structure_hook(Trigger)

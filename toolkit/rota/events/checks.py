@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rota.backend.fact import Fact
 from rota.errors import ScheduleError
-from rota.model.event import Event
-from rota.model.validation import check_kind
+from rota.model.event import Event, check_event
+from rota.model.validation import is_a
 
 
 class PlatformEvent(Event):
@@ -13,30 +13,17 @@ class PlatformEvent(Event):
 
 
 def all_checked(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The same events, once each was checked."""
-    for event in events:
-        if type(event) is not Fact:
-            check_written(event)
-    return events
+    """The events as they are stored, each of them checked."""
+    return tuple([event if type(event) is Fact else check_written(event) for event in events])
 
 
 def check_written(event: Event) -> Event:
     """Return an event that may be stored, or raise a ScheduleError that names the field."""
-    checked = check_fields(event)
-    if checked.source_module.startswith("_") and not isinstance(checked, PlatformEvent | Fact):
+    checked = check_event(event, "events")
+    if is_a(event, Fact, PlatformEvent):
+        return event
+    if checked.source_module.startswith("_"):
         raise ScheduleError(
             "source_module", f"{checked.source_module!r} begins with '_', and only Rota writes events of such modules"
         )
-    return checked
-
-
-def check_fields(event: Event) -> Event:
-    """Return an event whose fields are what they should be, or raise. An event checks itself when it is made; this
-    catches one that was changed, decoded or subclassed since."""
-    checked = check_kind("events", event, Event)
-    if not isinstance(checked, Fact):
-        Event(
-            checked.source_module, checked.event_type, checked.scope_id, checked.data, checked.subject,
-            checked.event_id, checked.occurred_at, checked.caused_by, checked.depth,
-        )  # fmt: skip
     return checked

@@ -10,7 +10,9 @@ from rota.backend.fact import Fact
 from rota.events.checks import all_checked
 from rota.model.causation import current_run
 from rota.model.event import Event
-from rota.model.validation import check_limit, check_name, check_whole
+from rota.model.validation import MAX_STORED_WHOLE, check_limit, check_name, check_whole, optional, whole
+
+_check_keep = optional(whole(1))
 
 
 class EventStore(Protocol):
@@ -75,9 +77,7 @@ class InMemoryEventStore:
     """The newest `keep` events (None: all of them), from position 1 on. Older ones can no longer be read."""
 
     def __init__(self, keep: int | None = 100_000) -> None:
-        if keep is not None:
-            check_whole("keep", keep, 1)
-        self._keep = keep
+        self._keep: int | None = _check_keep("keep", keep)
         self._events: list[Event] = []
         self._forgotten = 0  # the position of the event before the first one here
         self.positions: dict[int, int] | None = {}
@@ -95,7 +95,7 @@ class InMemoryEventStore:
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """A page of 1 to 1,000 events above the position `after`."""
         check_limit(limit)
-        check_whole("after", after, 0)
+        check_whole("after", after, 0, MAX_STORED_WHOLE)
         last = self._forgotten + len(self._events)
         oldest = self._forgotten if self._keep is None else max(self._forgotten, last - self._keep)
         start = max(after, oldest)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar, cast, overload
 
 from rota.errors import ScheduleError, ServiceNotFound
-from rota.model.validation import check_kind, kind_of
+from rota.model.validation import check_name, is_a, kind_of, type_name
 
 T = TypeVar("T")
 
@@ -25,14 +25,13 @@ class Services:
     __slots__ = ("_offered",)
 
     def __init__(self, offered: Mapping[type[Any] | str, Any] | None = None) -> None:
-        if offered is not None:
-            check_kind("services", offered, Mapping)
-        self._offered = {_checked_key(key): _maker(key, value) for key, value in (offered or {}).items()}
+        items = {} if offered is None else _items(offered)
+        self._offered = {key: _maker(key, value) for key, value in items.items()}
 
     @classmethod
     def of(cls, offered: Mapping[type[Any] | str, Any]) -> Services:
         """Offer these instances and factories."""
-        return cls(offered)
+        return cls(_items(offered))
 
     @overload
     def get(self, wanted: type[T]) -> T: ...
@@ -40,26 +39,35 @@ class Services:
     def get(self, wanted: str) -> Any: ...
     def get(self, wanted: type[Any] | str) -> Any:
         """The service of exactly that type or name, or ServiceNotFound."""
-        make = self._offered.get(_checked_key(wanted))
+        make = self._offered.get(_key(wanted))
         if make is None:
-            raise ServiceNotFound(_shown(wanted), sorted(map(_shown, self._offered)))
+            raise ServiceNotFound(_text(wanted), sorted(map(_text, self._offered)))
         return make()
 
     def __contains__(self, wanted: object) -> bool:
         return wanted in self._offered
 
     def __repr__(self) -> str:
-        return f"Services({', '.join(sorted(map(_shown, self._offered)))})"
+        return f"Services({', '.join(sorted(map(_text, self._offered)))})"
 
 
-def _checked_key(key: type[Any] | str) -> type[Any] | str:
-    if not isinstance(key, type | str):
-        raise ScheduleError("services", f"a service has a type or a name, not {kind_of(key)}")
-    return key
+def _items(offered: object) -> dict[type[Any] | str, Any]:
+    """The mapping as a plain dict whose keys are types and names."""
+    try:
+        items = dict(offered) if is_a(offered, Mapping) else None  # type: ignore[call-overload]
+    except Exception:
+        items = None
+    if items is None:
+        raise ScheduleError("services", f"must be a mapping from types or names to services, not {kind_of(offered)}")
+    return {_key(key): service for key, service in items.items()}
 
 
-def _shown(key: type[Any] | str) -> str:
-    return repr(key) if isinstance(key, str) else key.__qualname__
+def _key(key: object) -> type[Any] | str:
+    return key if isinstance(key, type) else check_name("services", key)
+
+
+def _text(key: type[Any] | str) -> str:
+    return repr(key) if isinstance(key, str) else type_name(key)
 
 
 def _maker(key: type[Any] | str, value: Any) -> Callable[[], Any]:

@@ -9,7 +9,7 @@ from rota.backend.port import Backend
 from rota.errors import ScheduleError, UnsupportedCapability
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
-from rota.model.capability import Capability, named
+from rota.model.capability import Capability, capability_names
 from rota.model.definition import TriggerOnce
 from rota.model.validation import check_kind, check_offers
 
@@ -30,7 +30,7 @@ def check_collaborators(
         check_offers("notifier", notifier, "Notifier", "dead_letter")
     lacking = check_kind("requires", requires, Capability) & ~backend.capabilities
     if lacking:
-        raise UnsupportedCapability(backend.name, named(lacking), named(backend.capabilities))
+        raise UnsupportedCapability(backend.name, capability_names(lacking), capability_names(backend.capabilities))
 
 
 def offered(services: Services | Mapping[type | str, Any] | None) -> Services:

@@ -11,7 +11,13 @@ from uuid import UUID, uuid4
 
 from rota.errors import NotOpen
 from rota.events.checks import all_checked
-from rota.model.definition import IdempotencyKey, JobDefinition, ScheduleOutcome, TriggerOnce
+from rota.model.definition import (
+    IdempotencyKey,
+    JobDefinition,
+    ScheduleOutcome,
+    TriggerOnce,
+    check_idempotency_key,
+)
 from rota.model.event import Event
 from rota.model.health import Check, Health, HealthReport
 from rota.model.run import JobRun, JobStatus
@@ -63,7 +69,7 @@ class NoScheduler:
         if delay is not None:
             check_duration("delay", delay, zero=True)
         if idempotency_key is not None:
-            check_kind("idempotency_key", idempotency_key, IdempotencyKey)
+            check_idempotency_key("idempotency_key", idempotency_key)
         if handler_name is not None:
             check_name("handler_name", handler_name)
         self._ignore("trigger_once", scope_id, job_id)

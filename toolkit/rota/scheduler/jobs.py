@@ -110,7 +110,7 @@ class Jobs:
     async def page(self, scope_id: str, limit: int, after: str | None) -> list[JobDefinition]:
         """See `Scheduler.list_schedules`."""
         if after is not None:
-            check_name("after", after)
+            after = check_name("after", after)
         query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
         jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
         return [job.definition for job in jobs]

@@ -41,7 +41,7 @@ class Runs:
     async def dead_letters(self, scope_id: str, limit: int, after: UUID | None) -> list[JobRun]:
         """See `Scheduler.dead_letters`."""
         if after is not None:
-            check_run_id(after, "after")
+            after = check_run_id(after, "after")
         query = RunQuery(check_name("scope_id", scope_id), dead_letters=True, limit=check_limit(limit), after=after)
         return await self._find(query)
 
@@ -51,10 +51,9 @@ class Runs:
 
     async def cancel(self, runtime: Runtime, run_id: UUID, scope_id: str) -> bool:
         """See `Scheduler.cancel`."""
-        check_name("scope_id", scope_id)
-        request = (check_run_id(run_id), scope_id, "cancelled", new_run_id())
+        run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
         try:
-            cancelled: bool = await self._call(self._backend.cancel, *request)
+            cancelled: bool = await self._call(self._backend.cancel, run_id, scope_id, "cancelled", new_run_id())
         except OutcomeUnknown as error:
             raise error.about(scope_id=scope_id, run_id=run_id) from error
         if cancelled and any(held.claim.run_id == run_id for held in runtime.node.held):
@@ -63,15 +62,16 @@ class Runs:
 
     async def discard(self, run_id: UUID, scope_id: str) -> bool:
         """See `Scheduler.discard`."""
-        check_name("scope_id", scope_id)
+        run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
         try:
-            discarded: bool = await self._call(self._backend.discard, check_run_id(run_id), scope_id, new_run_id())
+            discarded: bool = await self._call(self._backend.discard, run_id, scope_id, new_run_id())
         except OutcomeUnknown as error:
             raise error.about(scope_id=scope_id, run_id=run_id) from error
         return discarded
 
     async def replay(self, run_id: UUID, scope_id: str) -> UUID:
         """See `Scheduler.replay`."""
+        run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
         run = await self.get(run_id, scope_id)
         if run is not None:
             return await self._triggering.replay(run_id, JobKey(scope_id, run.job_id))
@@ -86,8 +86,9 @@ class Runs:
         until = None if timeout is None else check_duration("timeout", timeout, zero=True).total_seconds()
         if until is not None:
             until += self._backend.clock.monotonic()
+        run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
         waiters = runtime.node.exchange.endings
-        with waiters.of(check_name("scope_id", scope_id), check_run_id(run_id)) as ending:
+        with waiters.of(scope_id, run_id) as ending:
             return await self._until_ended(run_id, scope_id, until, ending, waiters.glance)
 
     async def _until_ended(

@@ -21,12 +21,12 @@ from rota.errors import (
     UnsupportedCapability,
 )
 from rota.handlers import HandlerRegistry
-from rota.model.capability import Capability, named
+from rota.model.capability import Capability, capability_names
 from rota.model.causation import current_run
-from rota.model.definition import IdempotencyKey, TriggerOnce
+from rota.model.definition import IdempotencyKey, TriggerOnce, check_idempotency_key
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
-from rota.model.validation import check_duration, check_kind, check_name, check_payload
+from rota.model.validation import check_duration, check_name, check_payload
 from rota.scheduler.arguments import listed
 
 _KNOWN_KEYS = 10_000  # at most
@@ -56,9 +56,9 @@ class Triggering:
         if payload is not None:
             payload = check_payload(payload, self._backend.max_payload)
         if delay is not None:
-            check_duration("delay", delay, zero=True)
+            delay = check_duration("delay", delay, zero=True)
         if idempotency_key is not None:
-            check_kind("idempotency_key", idempotency_key, IdempotencyKey)
+            idempotency_key = check_idempotency_key("idempotency_key", idempotency_key)
         new = NewRun(self._checked(key), new_run_id(), Cause.MANUAL, self._lane_limit, payload, delay, idempotency_key)
         if handler_name is not None:
             new.handler_names = self._handlers.names_of(check_name("handler_name", handler_name))
@@ -68,8 +68,7 @@ class Triggering:
         """A key of names (ID-1). Most triggers are of jobs triggered before, and looking those up costs least."""
         if type(key.scope_id) is str and type(key.job_id) is str and key in self._known_keys:
             return key
-        check_name("scope_id", key.scope_id)
-        check_name("job_id", key.job_id)
+        key = JobKey(check_name("scope_id", key.scope_id), check_name("job_id", key.job_id))
         if len(self._known_keys) >= _KNOWN_KEYS:
             self._known_keys.clear()
         self._known_keys.add(key)
@@ -86,7 +85,7 @@ class Triggering:
     async def queue_within(self, new: NewRun, transaction: object) -> UUID:
         """The same inside a transaction of the caller's, who alone knows how it goes on: nothing is repeated (TX-1)."""
         if Capability.TRANSACTIONAL_TRIGGER not in self._backend.capabilities:
-            offered = named(self._backend.capabilities)
+            offered = capability_names(self._backend.capabilities)
             raise UnsupportedCapability(self._backend.name, "TRANSACTIONAL_TRIGGER", offered, field="within")
         try:
             (answer,) = await self._backend.enqueue([new], within=transaction)

@@ -17,7 +17,7 @@ from rota.backend.messages.jobs import JobKey
 from rota.model.definition import IdempotencyKey, JobDefinition
 from rota.model.event import Event
 from rota.model.run import Cause, Decision
-from rota.model.validation import shown
+from rota.model.validation import length_only
 
 PART_OF_OCCURRENCE = "\x1f"  # no name holds it (ID-1)
 
@@ -103,7 +103,7 @@ class NewRun:
     run_id: UUID
     cause: Cause
     lane_limit: int
-    payload: bytes | None = field(default=None, repr=shown)  # None: the job's
+    payload: bytes | None = field(default=None, repr=length_only)  # None: the job's
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
