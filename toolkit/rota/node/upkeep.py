@@ -16,6 +16,7 @@ from rota.errors import LaneFull, ScheduleError
 from rota.events import EventStore, JobNotifyEventStore
 from rota.model.event import Event, check_event
 from rota.model.run import Retention
+from rota.model.validation import is_a
 from rota.node.loop import Loop, Turn
 from rota.node.positions import position_of
 
@@ -88,7 +89,7 @@ def _readable(page: Sequence[tuple[int, Event]]) -> Iterator[Event]:
     """The events of a page. An entry that is not one is logged and left out: the sweep goes on behind it (ES-3)."""
     for position, event in page:
         try:
-            yield event if type(event) is Fact else check_event(event)
+            yield event if is_a(event, Fact) else check_event(event)
         except Exception as error:
             log.error(
                 "the entry at position %s of the event store is not a valid event (%s): no job is told of it, and the "
