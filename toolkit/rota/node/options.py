@@ -46,9 +46,10 @@ class Options:
 def _check_queues(field: str, value: Any) -> dict[str, int]:
     if not is_a(value, dict):
         raise ScheduleError(field, f"must map names of queues to numbers of slots, not {kind_of(value)}")
-    if not value:
+    queues = dict(_check_queue(field, *item) for item in dict.items(value))
+    if not queues:
         raise ScheduleError(field, "must name at least one queue; leave it out to serve all of them")
-    return dict(_check_queue(field, *item) for item in dict.items(value))
+    return queues
 
 
 def _check_queue(field: str, queue: object, slots: object) -> tuple[str, int]:
