@@ -16,9 +16,9 @@ from rota.errors import AccessDenied, JobNotFound
 from rota.events.store import EventStore
 from rota.model.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
 from rota.model.health import HealthReport
-from rota.model.redaction import RedactedDefinition, plain, redacted, redacted_status
+from rota.model.redaction import RedactedDefinition, check_definition, plain, redacted, redacted_status
 from rota.model.run import JobRun, JobStatus
-from rota.model.validation import check_kind, check_not_reserved, check_offers, kind_of
+from rota.model.validation import check_kind, check_name, check_not_reserved, check_offers, is_a, kind_of
 from rota.protocol import JobScheduler
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class JobApi:
             check_offers("events", events, "EventStore", "write", "read")
         if clock is not None:
             check_offers("clock", clock, "Clock", "now")
-        self._audit = Audit(context, events, clock or SystemClock())
+        self._audit = Audit(context, events, SystemClock() if clock is None else clock)
 
     @property
     def context(self) -> AccessContext:
@@ -58,7 +58,7 @@ class JobApi:
 
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
         """Store the job; its scope and creator are those of the context, whatever the definition says."""
-        target = definition.job_id if issubclass(type(definition), JobDefinition) else definition
+        target = getattr(definition, "job_id", definition) if is_a(definition, JobDefinition) else definition
         return await self._write("schedule", target, lambda: self._scheduler.schedule(self._own(definition)))
 
     async def unschedule(self, job_id: str) -> bool:
@@ -166,13 +166,14 @@ class JobApi:
 
     def _own(self, definition: JobDefinition) -> JobDefinition:
         """The definition in the context's scope and name."""
-        check_kind("definition", definition, JobDefinition)
+        definition = check_definition(definition)
         if not self._context.synthetic:
             for field in ("job_id", "handler_name", "queue"):
                 check_not_reserved(field, getattr(definition, field))
         return plain(definition, scope_id=self._scope, created_by=self._context.subject)
 
     async def _payload(self, job_id: str) -> bytes:
+        job_id = check_name("job_id", job_id)
         definition = await self._scheduler.get_schedule(job_id, scope_id=self._scope)
         if definition is None:
             raise JobNotFound(job_id, self._scope)

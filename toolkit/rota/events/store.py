@@ -94,8 +94,8 @@ class InMemoryEventStore:
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """A page of 1 to 1,000 events above the position `after`."""
-        check_limit(limit)
-        check_whole("after", after, 0, MAX_STORED_WHOLE)
+        limit = check_limit(limit)
+        after = check_whole("after", after, 0, MAX_STORED_WHOLE)
         last = self._forgotten + len(self._events)
         oldest = self._forgotten if self._keep is None else max(self._forgotten, last - self._keep)
         start = max(after, oldest)

@@ -11,7 +11,7 @@ from uuid import UUID
 from rota.codec import encoder
 from rota.model.capability import Precision
 from rota.model.definition import IdempotencyKey, JobDefinition, RetryPolicy, Trigger, TriggerOnce
-from rota.model.validation import check_offers
+from rota.model.validation import check_iterable, check_offers
 
 if TYPE_CHECKING:
     from rota.node.context import JobContext
@@ -94,11 +94,10 @@ class PayloadBinding(Generic[P_contra]):
         For keys, or several jobs, make the `TriggerOnce` values yourself, with `encode`.
         """
         check_offers("scheduler", scheduler, "Scheduler", "trigger_many")
-        check_offers("payloads", payloads, "list of payloads", "__iter__")
         return await scheduler.trigger_many(
             [
                 TriggerOnce(job_id, self._encode(payload), handler_name=self.handler_name, **fields)
-                for payload in payloads
+                for payload in check_iterable("payloads", payloads)
             ]
         )
 

@@ -23,7 +23,7 @@ class Admin:
     async def overview(self, scope_id: str | None = None) -> Census:
         """Counts of one scope, or of all."""
         if scope_id is not None:
-            check_name("scope_id", scope_id)
+            scope_id = check_name("scope_id", scope_id)
         census: Census = await self._call(self._backend.census, scope_id)
         return census
 

@@ -11,7 +11,7 @@ from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
 from rota.model.capability import Capability, capability_names
 from rota.model.definition import TriggerOnce
-from rota.model.validation import check_kind, check_offers
+from rota.model.validation import check_iterable, check_kind, check_offers, is_a
 
 NOTHING = Capability(0)
 
@@ -20,7 +20,7 @@ def check_collaborators(
     backend: Backend, handlers: object, events: object, notifier: object, requires: Capability
 ) -> None:
     """Raise a ScheduleError for the first that is not what it should be."""
-    if isinstance(backend, str):
+    if is_a(backend, str):
         raise ScheduleError("backend", "must be a backend; for a URL there is Scheduler.open")
     check_offers("backend", backend, "Backend", "open", "claim", "settle", "close")
     check_kind("handlers", handlers, HandlerRegistry)
@@ -35,10 +35,18 @@ def check_collaborators(
 
 def offered(services: Services | Mapping[type | str, Any] | None) -> Services:
     """The services, made from a mapping where one is given."""
-    return services if isinstance(services, Services) else Services.of({} if services is None else services)
+    given: Any = {} if services is None else services
+    made: Services = given if is_a(given, Services) else Services.of(given)
+    return made
 
 
 def listed(triggers: Iterable[TriggerOnce]) -> list[TriggerOnce]:
     """The values of `trigger_many`, each checked."""
-    check_offers("triggers", triggers, "list of TriggerOnce", "__iter__")
-    return [check_kind("triggers", each, TriggerOnce) for each in triggers]
+    return [_made(check_kind("triggers", each, TriggerOnce)) for each in check_iterable("triggers", triggers)]
+
+
+def _made(trigger: TriggerOnce) -> TriggerOnce:
+    """Its values are checked when they are used; here it is enough that it has them all."""
+    if not hasattr(trigger, "handler_name"):
+        raise ScheduleError("triggers", "must be made with TriggerOnce(…)")
+    return trigger

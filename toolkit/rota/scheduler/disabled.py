@@ -20,11 +20,11 @@ from rota.model.definition import (
 )
 from rota.model.event import Event
 from rota.model.health import Check, Health, HealthReport
+from rota.model.redaction import check_definition
 from rota.model.run import JobRun, JobStatus
 from rota.model.validation import (
     DEFAULT_SCOPE,
     check_duration,
-    check_kind,
     check_limit,
     check_name,
     check_payload,
@@ -45,7 +45,7 @@ class NoScheduler:
         self._is_entered = False
 
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
-        check_kind("definition", definition, JobDefinition)
+        definition = check_definition(definition)
         self._ignore("schedule", definition.scope_id, definition.job_id)
         return ScheduleOutcome.UNCHANGED
 

@@ -16,9 +16,9 @@ from rota.errors import JobNotFound, OutcomeUnknown, UnsupportedPrecision
 from rota.model.capability import Capability, Precision
 from rota.model.definition import JobDefinition, OnEvent, ScheduleOutcome
 from rota.model.ids import new_run_id
-from rota.model.redaction import plain
+from rota.model.redaction import check_definition
 from rota.model.run import JobStatus
-from rota.model.validation import check_kind, check_limit, check_name, check_payload
+from rota.model.validation import check_limit, check_name, check_payload
 from rota.node.runtime import Runtime
 from rota.scheduler.warnings import Warnings
 
@@ -45,11 +45,11 @@ class Jobs:
         return outcome
 
     def _checked(self, definition: JobDefinition) -> JobDefinition:
-        check_kind("definition", definition, JobDefinition)
+        definition = check_definition(definition)
         check_payload(definition.payload, self._backend.max_payload)
         if definition.precision is Precision.SECOND and Capability.SECOND_PRECISION not in self._backend.capabilities:
             raise UnsupportedPrecision(self._backend.name, "SECOND", "MINUTE")
-        return definition if type(definition) is JobDefinition else plain(definition)
+        return definition
 
     async def _register(self, definition: JobDefinition) -> tuple[ScheduleOutcome, bool]:
         """What was done, and whether it changed the store."""

@@ -20,7 +20,7 @@ from rota.model.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
 from rota.model.event import Event
 from rota.model.health import HealthReport
 from rota.model.run import JobRun, JobStatus, Retention
-from rota.model.validation import DEFAULT_SCOPE, check_name
+from rota.model.validation import DEFAULT_SCOPE, check_name, check_text
 from rota.node.options import Options
 from rota.node.runtime import Runtime
 from rota.scheduler.admin import Admin
@@ -95,7 +95,7 @@ class Scheduler:
         """A scheduler on the backend that the URL names, for instance `memory:`."""
         from rota.discovery import open_backend
 
-        return cls(open_backend(url), handlers, **options)
+        return cls(open_backend(check_text("url", url)), handlers, **options)
 
     # --- life ---
 
