@@ -14,6 +14,8 @@ import rota
 from docs._generate.text import annotation_text, default_text, signature_text, summary
 from rota.backend import Backend
 from rota.errors import RotaError
+from rota.handlers import PayloadBinding, PlainBinding
+from rota.scheduler.admin import Admin
 
 SECTIONS = {
     "Declare": "JobDefinition Cron Misfire Overlap OnEvent Manual RetryPolicy IdempotencyKey Precision DEFAULT_SCOPE",
@@ -23,6 +25,12 @@ SECTIONS = {
     "Time": "Clock SystemClock VirtualClock",
     "Events": "Event EventStore InMemoryEventStore HookedEventStore JobNotifyEventStore Notifier",
     "Access": "AccessContext Role JobApi",
+}
+
+# What public names lead to: classes that are not imported by name.
+INSIDE: dict[str, dict[str, type]] = {
+    "HandlerRegistry": {"A handler with a payload": PayloadBinding, "A handler without payload": PlainBinding},
+    "Scheduler": {"scheduler.admin": Admin},
 }
 
 _INTRODUCTION = """\
@@ -48,6 +56,8 @@ def api_page() -> str:
         lines.append(f"## {title}\n")
         for name in names.split():
             lines += _entry(name, getattr(rota, name))
+            for title_inside, thing in INSIDE.get(name, {}).items():
+                lines += _entry(title_inside, thing)
     lines.append("## Errors\n\n| error | meaning |\n|---|---|")
     lines += [f"| `{error.__name__}` ({_bases(error)}) | {summary(error)} |" for error in errors()]
     return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"

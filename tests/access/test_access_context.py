@@ -1,3 +1,5 @@
+"""ACCESS-1, ID-2: what roles and scopes allow."""
+
 from __future__ import annotations
 
 from typing import Any

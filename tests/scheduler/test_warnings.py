@@ -1,4 +1,4 @@
-"""Jobs that would not run are told of when they are scheduled, and wrong use of a scheduler is named, with the way out."""
+"""REG-5: a job that would not run is told of when it is scheduled, with the way out."""
 
 from __future__ import annotations
 
