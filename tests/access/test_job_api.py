@@ -269,7 +269,8 @@ async def test_scheduling_what_is_no_definition_names_the_field_and_is_audited(h
 )
 async def test_names_of_the_platform_cannot_be_scheduled_by_a_tenant(house: House, field: str, value: str) -> None:
     """ID-2."""
-    definition: Any = evolve(JOB, **{field: value})
+    changes: Any = {field: value}
+    definition = evolve(JOB, **changes)
     with pytest.raises(ScheduleError, match="platform") as caught:
         await house.api(Role.OWNER).schedule(definition)
     assert caught.value.field == field
@@ -282,7 +283,7 @@ async def test_names_of_the_platform_cannot_be_scheduled_by_a_tenant(house: Hous
 async def test_a_tenant_does_not_learn_which_services_there_are(source: str) -> None:
     """ID-2: a service that is not a data source reads like one that does not exist."""
     clock = VirtualClock(NOW)
-    services = {"vault": "hunter2", "invoices": object()}
+    services: Any = {"vault": "hunter2", "invoices": object()}
     async with Scheduler(InProcessBackend(clock=clock), HandlerRegistry(), services=services) as scheduler:
         job = ingestion_job("import", "invoices", scope_id="acme", retry=RetryPolicy.single_attempt())
         await scheduler.schedule(job)
