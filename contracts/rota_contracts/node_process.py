@@ -23,7 +23,7 @@ from typing import Any
 from rota.clock import SystemClock
 from rota.handlers import HandlerRegistry
 from rota.model.outcome import Succeeded
-from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
+from rota_contracts.process_messages import LONGEST_LINE, Answer, Begun, decoded, encoded
 
 Say = Callable[[object], None]
 
@@ -66,7 +66,7 @@ class _Handlers:
         return Succeeded(ctx.attempt)
 
 
-class _Guest:
+class _NodeServer:
     """The node, and the one who speaks for it."""
 
     def __init__(self, lines: asyncio.StreamReader, say: Say) -> None:
@@ -74,6 +74,7 @@ class _Guest:
         self._say = say
         self._handlers = _Handlers(say)
         self._calls: set[asyncio.Task[None]] = set()
+        self._own_methods = {"release": self._release, "echo": self._echo}
 
     async def live(self) -> None:
         elsewhere, skew = await self._next()
@@ -96,13 +97,16 @@ class _Guest:
 
     async def _answer(self, node: Any, number: int, name: str, args: Any, kwargs: Any) -> None:
         try:
-            method = self._release if name == "release" else getattr(node, name)
+            method = self._own_methods.get(name) or getattr(node, name)
             self._say(Answer(number, await method(*args, **kwargs)))
         except Exception as error:
             self._say(Answer(number, error=repr(error)))
 
     async def _release(self) -> None:
         self._handlers.gate.set()
+
+    async def _echo(self) -> None:
+        """Its answer follows all that was reported before."""
 
     async def _next(self) -> Any:
         line = await self._lines.readline()
@@ -128,7 +132,7 @@ async def _main(out: int) -> None:
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     try:
-        await _Guest(lines, say).live()
+        await _NodeServer(lines, say).live()
     except Exception as error:
         say(Answer(-1, error=repr(error)))
         raise

@@ -42,7 +42,7 @@ from rota_contracts.clause import USES
 from rota_contracts.harness import DEFAULT_LEASE, Harness
 from rota_contracts.journal import Journal
 from rota_contracts.processes import Elsewhere, elsewhere
-from rota_contracts.standard_handlers import AsyncHandler, Stage, SyncHandler, journaled
+from rota_contracts.standard_handlers import AsyncHandler, StandardHandlers, SyncHandler, journaled
 
 if TYPE_CHECKING:
     from rota.events import EventStore
@@ -68,7 +68,7 @@ class Scene:
         self.gate = _gate_of(harness)
         self._gates = [self.gate]
         self._uses = uses
-        self._handlers: dict[str, AsyncHandler | SyncHandler] = Stage(self).handlers()
+        self._handlers: dict[str, AsyncHandler | SyncHandler] = StandardHandlers(self).handlers()
         self._event_store: EventStore | None = None
         self._notifying: dict[int, Any] = {}
         self._opened: dict[int, AbstractAsyncContextManager[JobScheduler]] = {}

@@ -63,7 +63,7 @@ class Nodes:
                 continue
             await backend.renew(NodeInfo(node, frozenset({"work"})), [ref])
             outcome = self.random.choice((Succeeded(), Failed("no"), Failed("never", permanent=True)))
-            await backend.settle([decide(held, outcome, self.clock.now(), node)])
+            await backend.settle([decide(held, outcome, node, now=self.clock.now)])
 
     async def meddle(self, backend: CasBackend, node: str) -> None:
         self.clock.step(timedelta(seconds=self.random.choice((0, 1, 40))))

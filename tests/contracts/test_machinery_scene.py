@@ -19,7 +19,7 @@ from rota.model.validation import LIFECYCLE_MODULE
 from rota_contracts.clause import Clause, Level, clause, clauses_of
 from rota_contracts.harness import Harness
 from rota_contracts.journal import Ending, Invocation, Journal
-from rota_contracts.run_clause import Leak, perform
+from rota_contracts.run_clause import Leak, run_clause
 from rota_contracts.scene import Scene
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -252,7 +252,7 @@ def _body_of(work: Any) -> Any:
 
 def play(work: Any, harness: Harness | None = None, **marks: Any) -> None:
     marked: Clause = clause("RUN-1", "a promise", **marks)(_body_of(work))
-    perform(marked, object, harness or toy())
+    run_clause(marked, object, harness or toy())
 
 
 def test_a_clause_runs_and_its_harness_is_closed() -> None:

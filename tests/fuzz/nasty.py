@@ -40,9 +40,9 @@ HostileObject = _hostile(object, *_COMMON)
 
 
 class _Liar:
-    """Says that it is of another class, and raises when asked again."""
+    """Raises when it is asked for its class, as isinstance does."""
 
-    __class__ = property(_raise)  # type: ignore[assignment]
+    __class__: Any = property(_raise)
 
 
 class _BrokenZone(tzinfo):
@@ -55,9 +55,12 @@ class _NoOffset(tzinfo):
     def utcoffset(self, _: datetime | None) -> None:
         return None
 
+    dst = utcoffset
+    tzname = utcoffset
+
 
 class _NameRaises(type):
-    __name__ = property(_raise)  # type: ignore[assignment]
+    __name__: Any = property(_raise)
 
 
 class _Unnamed(metaclass=_NameRaises):

@@ -71,8 +71,10 @@ def _call(make: Callable[..., Any], *, name: str = "", fields: dict[str, str] | 
 DEFINITION = JobDefinition("job", "handler", Manual())
 ATTEMPT = Attempt(1, NOW, None, None, None, "node", 1)
 _CRON: dict[str, Any] = {"expression": "@daily", "misfire": Misfire.ONCE, "grace": _nothing, "overlap": Overlap.SKIP}
-_RUN_NAMES = {"job_id": "job", "scope_id": "default", "handler_name": "handler"}
-_RUN_TIMES = dict.fromkeys(("due", "covers_from", "covers_to", "started_at", "ended_at", "next_attempt_at"), _nothing)
+_RUN_NAMES: dict[str, Any] = {"job_id": "job", "scope_id": "default", "handler_name": "handler"}
+_RUN_TIMES: dict[str, Any] = dict.fromkeys(
+    ("due", "covers_from", "covers_to", "started_at", "ended_at", "next_attempt_at"), _nothing
+)
 _OPTIONS: dict[str, Any] = {
     "queues": _nothing, "concurrency": 1, "lease": timedelta(1), "drain_timeout": _nothing, "retention": Retention(),
     "cancel_grace": timedelta(1), "lane_limit": 1, "event_memory": timedelta(1), "max_depth": 1, "dead_letter_alarm": 1,

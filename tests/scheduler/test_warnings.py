@@ -40,7 +40,7 @@ async def test_a_job_that_waits_for_events_without_an_event_store_is_told_once(
         await scheduler.schedule(job)
     (warning,) = warnings(caplog)
     assert "'job'" in warning
-    assert "Scheduler(events=JobNotifyEventStore(store))" in warning
+    assert "Scheduler(events=JobNotifyEventStore(…))" in warning
 
 
 async def test_with_an_event_store_there_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:

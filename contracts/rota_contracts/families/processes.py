@@ -100,7 +100,7 @@ class WrongClockClauses:
             client, run_id = await _begun(there, node, "hold", _NO_LEASE_ENDS)
             await fast.open()
             await there.all_look(client)
-            assert len(there.of()) == 1
+            assert len(await there.all_calls()) == 1
             await node.release()
             run = await there.ended(client, run_id)
             assert (run.state, outcomes(run)) == (RunState.SUCCEEDED, [AttemptOutcome.SUCCEEDED])

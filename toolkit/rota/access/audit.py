@@ -14,9 +14,10 @@ from rota.errors import ScheduleError, without_text
 from rota.events.checks import PlatformEvent
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore
+from rota.logger import safe_logger
 from rota.model.validation import check_name, kind_of
 
-log = logging.getLogger("rota.access")
+log = safe_logger("rota.access")
 
 ACCESS_MODULE = "_platform.access"
 _LONGEST = 500  # characters of a target

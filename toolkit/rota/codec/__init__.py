@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from cattrs import Converter
 
 from rota.codec.converter import make_converter
-from rota.codec.problems import Refused, describe, type_name
+from rota.codec.problems import Mismatch, describe, type_name
 from rota.errors import ScheduleError, UndecodablePayload
 from rota.model.validation import check_bytes, is_a, kind_of
 
@@ -63,7 +63,7 @@ def encoder(kind: Any) -> Callable[[Any], bytes]:
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any]:
-    """The same as `decode`, prepared for one type; raises a TypeError where there is no way to read such a type."""
+    """The same as `decode`, prepared for one type; raises a TypeError for a type that has no JSON form."""
     if kind is bytes:
         return bytes
     structure = _hook(kind)
@@ -72,7 +72,7 @@ def decoder(kind: Any) -> Callable[[bytes], Any]:
         problem = ""
         try:
             return structure(_load(data), kind)
-        except Refused as error:
+        except Mismatch as error:
             problem = f"$: {error}"
         except RecursionError:
             problem = "$: is nested too deeply"
@@ -95,7 +95,7 @@ def from_dict(data: Any, kind: Any) -> Any:
 
 
 def from_stored(data: Any, kind: Any) -> Any:
-    """The same for what another machine checked and stored: its time zones need not be known here."""
+    """The same for data that another machine checked and stored: this machine need not know its time zones."""
     return _from_dict(_stored_converter, data, kind)
 
 
@@ -138,7 +138,7 @@ def _dump(unstructure: Callable[[Any], Any], value: Any, kind: Any) -> bytes:
     try:
         text = json.dumps(unstructure(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
-    except Refused as error:
+    except Mismatch as error:
         problem = str(error)
     except RecursionError:
         problem = "is nested too deeply"
@@ -156,24 +156,24 @@ def _load(data: bytes) -> Any:
     problem = ""
     try:
         return _decoder.decode(data.decode())
-    except Refused as error:
+    except Mismatch as error:
         problem = str(error)
     except UnicodeDecodeError:
         problem = "is not UTF-8"
     except ValueError:
         problem = "is not JSON" if data else "is empty"
-    raise Refused(problem)
+    raise Mismatch(problem)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise Refused("contains a number too large for a float")
+        raise Mismatch("contains a number too large for a float")
     return number
 
 
 def _no_constant(_: str) -> NoReturn:
-    raise Refused("contains NaN or an infinite number")
+    raise Mismatch("contains NaN or an infinite number")
 
 
 def _bytes_only(value: Any) -> bytes:

@@ -21,7 +21,7 @@ from cattrs.cols import (
 from cattrs.errors import StructureHandlerNotFoundError
 from cattrs.strategies import configure_tagged_union
 
-from rota.codec.problems import Refused, type_name
+from rota.codec.problems import Mismatch, type_name
 from rota.codec.scalars import SCALARS, enum_reader, enum_writer
 from rota.codec.shapes import is_class_with_fields, is_mixed_union, is_union, union_hook
 from rota.cron import Cron
@@ -58,7 +58,7 @@ _KEY = "a key of a JSON object"
 def make_converter(*, reads_stored: bool = False) -> Converter:
     """Strict: an int for a str is refused, and so are unknown fields and lists for objects.
 
-    What is stored was checked where it was made: this machine need not know its time zones.
+    `reads_stored`: the data was checked before it was stored; this machine need not know its time zones.
     """
     converter = Converter(forbid_extra_keys=True, structure_fallback_factory=_no_way)
     for kind, (write, read) in SCALARS.items():
@@ -89,7 +89,7 @@ def _add_stored_crons(converter: Converter) -> None:
 
 
 def _add_any(converter: Converter) -> None:
-    """Without a type in the annotation nothing says what a text was before: only JSON's own types are written."""
+    """Write only JSON's own types under `Any`: other types would be read back as text or lists."""
     converter.register_unstructure_hook_func(lambda kind: kind is Any, _plain_json)
 
 
@@ -102,7 +102,7 @@ def _plain_json(value: Any) -> Any:
     if kind is dict:
         return {_plain_key(key): _plain_json(each) for key, each in value.items()}
     way_out = "annotate its type instead of Any, or of a list or dict without types"
-    raise Refused(f"holds {type_name(kind)}, which has no JSON form of its own; {way_out}")
+    raise Mismatch(f"holds {type_name(kind)}, which has no JSON form of its own; {way_out}")
 
 
 def _no_way(kind: Any) -> Hook:
@@ -110,12 +110,12 @@ def _no_way(kind: Any) -> Hook:
 
 
 def _only(shape: type, inner: Hook, kind: Any) -> Hook:
-    """cattrs reads a list out of any iterable, a string among them, and an object out of anything with keys."""
+    """Take only this JSON type: cattrs alone would read a list out of a string, and an object out of any mapping."""
     text = f"expected {type_name(kind)}, as a JSON {'object' if shape is dict else 'array'}"
 
     def structure(value: Any, wanted: Any) -> Any:
         if value.__class__ is not shape:
-            raise Refused(text)
+            raise Mismatch(text)
         return inner(value, wanted)
 
     return structure
@@ -196,7 +196,7 @@ def _add_arrays(converter: Converter) -> None:
 
 
 def _writer(converter: Converter, kind: Any) -> Writer:
-    """How values of this annotation are written. A type that holds itself is looked up when it is written."""
+    """The function that writes values of this annotation; a type that contains itself is looked up at each call."""
     try:
         return converter.get_unstructure_hook(kind, cache_result=False)
     except RecursionError:
@@ -207,8 +207,8 @@ def _array_writer(converter: Converter, kind: Any) -> Writer:
     write = _writer(converter, (get_args(kind) or (Any,))[0])
 
     def write_all(value: Any) -> list[Any]:
-        if isinstance(value, str | bytes | Mapping):  # their characters, numbers or keys are not what was meant
-            raise Refused(f"expected {type_name(kind)}, not {type_name(type(value))}")
+        if isinstance(value, str | bytes | Mapping):  # iterating these would give characters, numbers or keys
+            raise Mismatch(f"expected {type_name(kind)}, not {type_name(type(value))}")
         return [write(each) for each in value]
 
     return write_all
@@ -219,7 +219,7 @@ def _fixed_tuple_writer(converter: Converter, kind: Any) -> Writer:
 
     def write(value: Any) -> list[Any]:
         if len(value) != len(writers):
-            raise Refused(f"expected {type_name(kind)}, with {len(writers)} items")
+            raise Mismatch(f"expected {type_name(kind)}, with {len(writers)} items")
         return [write_one(each) for write_one, each in zip(writers, value, strict=True)]
 
     return write
@@ -261,7 +261,7 @@ def _key_and_value(kind: Any) -> tuple[Any, Any]:
 
 def _plain_key(key: Any) -> str:
     if key.__class__ is not str:
-        raise Refused("the keys of a mapping without key type must be str")
+        raise Mismatch("the keys of a mapping without key type must be str")
     return key
 
 
@@ -271,27 +271,27 @@ def _key_text(converter: Converter, key: Any) -> str:
         return written
     if isinstance(written, int | float):
         return json.dumps(written)
-    raise Refused(f"{type_name(type(key))} cannot be a key in JSON")
+    raise Mismatch(f"{type_name(type(key))} cannot be a key in JSON")
 
 
 def _key_reader(kind: Any, converter: Converter) -> Hook:
-    """JSON has only strings as keys: what is not written as a string is read through its JSON text."""
+    """Read a key, which JSON has only as a string: a number or boolean is read from its JSON text."""
     inner = converter.get_structure_hook(kind)
 
     def structure(key: str, _: Any) -> Any:
         try:
             return inner(key, kind)
-        except Refused:
+        except Mismatch:
             try:
                 return inner(json.loads(key), kind)
             except ValueError:
-                raise Refused(f"expected a key of type {type_name(kind)}") from None
+                raise Mismatch(f"expected a key of type {type_name(kind)}") from None
 
     return structure
 
 
 def _union_writer(converter: Converter, union: Any) -> Writer:
-    """A list or a mapping by its annotation, which says what is in it; everything else by its class."""
+    """Write lists and mappings by their annotation, which tells the types inside, and other values by their class."""
     annotated = [arg for arg in get_args(union) if (get_origin(arg) or arg) in _CONTAINERS]
     writers = [(get_origin(arg) or arg, _writer(converter, arg)) for arg in annotated]
 

@@ -13,38 +13,38 @@ from types import NoneType
 from typing import Any
 from uuid import UUID
 
-from rota.codec.problems import Refused, type_name
+from rota.codec.problems import Mismatch, type_name
 from rota.model.durations import duration_of, duration_text
 
 
 def exact(kind: type) -> Callable[[Any, Any], Any]:
-    """A hook that takes this very JSON type: no number for a string, no bool for a number."""
+    """A hook that takes exactly this JSON type: no number for a string, no bool for a number."""
 
     def structure(value: Any, wanted: Any) -> Any:
         if wanted is not kind and isinstance(wanted, type) and issubclass(wanted, Enum):
             return enum_reader(wanted)(value, wanted)  # an enum of strings reaches the hook of its base
         if value.__class__ is not kind:
-            raise Refused(f"expected {type_name(kind)}")
+            raise Mismatch(f"expected {type_name(kind)}")
         return value
 
     return structure
 
 
 def number(value: Any, _: Any) -> float:
-    """A float; whole numbers are floats too. NaN and the infinities are no JSON."""
+    """Read a float; whole numbers are floats too. JSON has no NaN and no infinite numbers."""
     if value.__class__ is not float and value.__class__ is not int:
-        raise Refused("expected float")
+        raise Mismatch("expected float")
     try:
         result = float(value)
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise Refused("expected float, a finite one")
+        raise Mismatch("expected float, a finite one")
     return result
 
 
 def from_text(kind: type, read: Callable[[str], Any], example: str) -> Callable[[Any, Any], Any]:
-    """A hook for what is written as a string."""
+    """A hook for a type that is written as a string."""
 
     def structure(value: Any, _: Any) -> Any:
         if value.__class__ is str:
@@ -52,7 +52,7 @@ def from_text(kind: type, read: Callable[[str], Any], example: str) -> Callable[
                 return read(value)
             except (ArithmeticError, ValueError):  # an OverflowError or a decimal.InvalidOperation is no ValueError
                 pass
-        raise Refused(f"expected {kind.__name__}, as {example}")
+        raise Mismatch(f"expected {kind.__name__}, as {example}")
 
     return structure
 
@@ -104,6 +104,6 @@ def enum_reader(kind: type[Enum]) -> Callable[[Any, Any], Any]:
                 return find(value)
             except (KeyError, ValueError):
                 pass
-        raise Refused(f"expected a member of {kind.__name__}, by {'name' if form is NoneType else 'value'}")
+        raise Mismatch(f"expected a member of {kind.__name__}, by {'name' if form is NoneType else 'value'}")
 
     return structure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 
 from attrs import frozen
@@ -12,10 +11,11 @@ from attrs import frozen
 from rota.errors import ScheduleError, without_text
 from rota.events.checks import all_checked
 from rota.events.store import EventStore, name_of, positions_of, stamped
+from rota.logger import safe_logger
 from rota.model.event import Event
 from rota.model.validation import check_name, check_offers, kind_of
 
-log = logging.getLogger("rota.events")
+log = safe_logger("rota.events")
 
 Listener = Callable[[Event], Awaitable[None] | None]
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from attrs import define
 
-from rota.errors import LaneFull, ScheduleError, without_text
+from rota.errors import LaneFull, ScheduleError, type_name, without_text
 from rota.events.checks import all_checked
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore, name_of, positions_of, stamped
+from rota.logger import safe_logger
 from rota.model.event import Event
 from rota.model.validation import check_offers, kind_of
 
-log = logging.getLogger("rota.events")
+log = safe_logger("rota.events")
 
 Notify = Callable[..., Awaitable[list[UUID]]]
 OnError = Callable[[Event, Exception], Awaitable[None] | None]
@@ -113,7 +113,7 @@ class JobNotifyEventStore:
 
     async def _tell(self, event: Event, error: Exception) -> None:
         if self._on_error is None:
-            reason = type(error).__name__  # its text may hold what no log should (OPS-3)
+            reason = type_name(error)  # its text may hold what no log should (OPS-3)
             log.warning(
                 "event %s %s is stored, but its jobs could not be told (%s); the sweep will tell them",
                 event.event_type, event.event_id, reason,

@@ -51,10 +51,10 @@ class Services:
         return f"Services({', '.join(sorted(map(_text, self._offered)))})"
 
 
-def _items(offered: object) -> dict[type[Any] | str, Any]:
+def _items(offered: Any) -> dict[type[Any] | str, Any]:
     """The mapping as a plain dict whose keys are types and names."""
     try:
-        items = dict(offered) if is_a(offered, Mapping) else None  # type: ignore[call-overload]
+        items = dict(offered) if is_a(offered, Mapping) else None
     except Exception:
         items = None
     if items is None:

@@ -220,7 +220,7 @@ class DecisionKind(Choice):
 
 @frozen
 class Decision:
-    """What became of the planned occurrences from `first` to `last`: one row for consecutive like decisions."""
+    """The decision about the planned occurrences from `first` to `last`; consecutive equal decisions are one row."""
 
     kind: DecisionKind
     first: datetime

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from operator import attrgetter
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
@@ -21,7 +22,7 @@ PLATFORM_SCOPE = "_platform"
 LIFECYCLE_MODULE = "_platform.jobs"
 MAX_NAME = 200
 MAX_PAYLOAD = 256 * 1024
-MAX_WHOLE = 10**9  # of whatever is counted: 32 bits hold two of them
+MAX_WHOLE = 10**9  # of anything that is counted: the sum of two fits into 32 bits
 MAX_STORED_WHOLE = 2**63 - 1  # the largest number that every store can keep
 MAX_DURATION = timedelta(days=36_525)  # a century: instants stay far from the year 9999
 MAX_QUOTED = 100  # characters of a value that an error text repeats
@@ -31,6 +32,7 @@ Check = Callable[[str, Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO = timedelta(0)
+_ABSENT = object()
 # Control characters (Cc), surrogates (Cs) and the two Unicode line breaks.
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _ACCEPTED = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]{1,200}")
@@ -72,7 +74,7 @@ def check_text(field: str, value: Any) -> str:
 
 def check_name(field: str, value: object) -> str:
     """Return `value` as a plain str if it is a name, else raise (ID-1)."""
-    name = check_text(field, value)
+    name = value if type(value) is str else check_text(field, value)
     if _ACCEPTED.fullmatch(name):
         return name
     raise ScheduleError(field, _why_not(name))
@@ -229,18 +231,18 @@ def check_not_reserved(field: str, name: str) -> str:
     return name
 
 
-def _attribute(value: object, name: str) -> object:
+def _attribute(value: object, name: str, absent: object = None) -> object:
     try:
-        return getattr(value, name, None)
+        return getattr(value, name, absent)
     except Exception:  # a property of others
-        return None
+        return absent
 
 
 def _article(noun: str) -> str:
     return f"{'an' if noun[0] in 'AEIO' else 'a'} {noun}"
 
 
-# --- checks made to measure ---
+# --- functions that make a check ---
 
 
 def optional(check: Check) -> Check:
@@ -250,7 +252,13 @@ def optional(check: Check) -> Check:
 
 def whole(least: int, most: int = MAX_WHOLE) -> Check:
     """A whole number within these bounds."""
-    return lambda field, value: check_whole(field, value, least, most)
+
+    def check(field: str, value: Any) -> int:
+        if type(value) is int and least <= value <= most:  # as nearly always: saves two calls
+            return value
+        return check_whole(field, value, least, most)
+
+    return check
 
 
 def check_wait(field: str, value: object) -> timedelta:
@@ -304,7 +312,7 @@ def items_of(field: str, value: Any) -> tuple[Any, ...]:
     for kind in (tuple, list, frozenset, set):
         if is_a(value, kind):
             return tuple(kind.__iter__(value))
-    _refuse_type(field, "a tuple", value)
+    _refuse_type(field, "a tuple, list or set", value)
 
 
 def _either(kinds: tuple[type, ...]) -> str:
@@ -312,24 +320,40 @@ def _either(kinds: tuple[type, ...]) -> str:
     return f"{', '.join(others)} or {last}" if others else _article(last)
 
 
+def _takes_none(check: Check) -> bool:
+    try:
+        return check("", None) is None
+    except ScheduleError:
+        return False
+
+
 class Checks:
     """The checks for the fields of a class. Called in its constructor, and wherever a forged value could come in."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_checks", "_names", "_prefix", "_read")
 
     def __init__(self, prefix: str = "", /, **checks: Check) -> None:
-        self._rows = tuple((name, prefix + name, check) for name, check in checks.items())
+        self._prefix = prefix
+        self._names = tuple(checks)
+        self._checks = tuple((name, prefix + name, check, _takes_none(check)) for name, check in checks.items())
+        self._read = attrgetter(*checks, "__class__")  # with two names it always returns a tuple
 
     def __call__(self, instance: object) -> None:
-        """Check every field and keep what the check returns."""
-        for name, field, check in self._rows:
-            try:
-                value = getattr(instance, name)
-            except Exception:  # made without its constructor, or a property of a subclass
-                raise ScheduleError(field, "is missing") from None
+        """Check every field and keep the value that the check returns."""
+        try:
+            values = self._read(instance)
+        except Exception:  # made without its constructor, or a property of a subclass
+            raise ScheduleError(self._missing(instance), "is missing") from None
+        for (name, field, check, takes_none), value in zip(self._checks, values, strict=False):
+            if value is None and takes_none:
+                continue
             checked = check(field, value)
             if checked is not value:
                 object.__setattr__(instance, name, checked)
+
+    def _missing(self, instance: object) -> str:
+        absent = (name for name in self._names if _attribute(instance, name, absent=_ABSENT) is _ABSENT)
+        return self._prefix + next(absent, self._names[0])
 
 
 def length_only(data: bytes | None) -> str:

@@ -4,7 +4,6 @@ dead letters (RETRY-5)."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
@@ -17,11 +16,13 @@ from rota.backend.messages import FailedDelivery, JobKey, Notice, RunQuery
 from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
 from rota.clock import Clock, VirtualClock
+from rota.errors import type_name
 from rota.events import EventStore, LoggingNotifier, Notifier
 from rota.events.hooked import is_cancelled_from_outside
+from rota.logger import safe_logger
 from rota.node.loop import Loop, Turn
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _PAGE = 1000
 _MOST_TRIES = 20
@@ -155,7 +156,7 @@ class Relay(Generic[News]):
             if error is None:
                 self._done += [each.seq for each in news]
                 return
-            log.warning("%s: %d could not be told at once: %s", self._audience.name, len(news), type(error).__name__)
+            log.warning("%s: %d could not be told at once: %s", self._audience.name, len(news), type_name(error))
         await self._tell_each(news)
 
     async def _tell_each(self, news: list[News]) -> None:
@@ -192,8 +193,8 @@ class Relay(Generic[News]):
         held.tries += 1
         if held.tries >= _MOST_TRIES:
             log.error("%s: one of job %r is set aside after %d tries: %s",
-                      self._audience.name, key.job_id, held.tries, type(error).__name__)  # fmt: skip
-            self._aside.append(FailedDelivery(news.seq, type(error).__name__))
+                      self._audience.name, key.job_id, held.tries, type_name(error))  # fmt: skip
+            self._aside.append(FailedDelivery(news.seq, type_name(error)))
             del self._held_up[key]
             return True
         held.again_at = self._clock.monotonic() + seconds_after(_WAIT, held.tries)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
@@ -11,6 +10,7 @@ from uuid import UUID, uuid4
 
 from rota.errors import NotOpen
 from rota.events.checks import all_checked
+from rota.logger import safe_logger
 from rota.model.definition import (
     IdempotencyKey,
     JobDefinition,
@@ -32,7 +32,7 @@ from rota.model.validation import (
 )
 from rota.scheduler.arguments import listed
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 class NoScheduler:

@@ -41,7 +41,7 @@ class Jobs:
         if is_new:
             runtime.node.on_facts()  # wakes the relay; does nothing on a node without one
             runtime.ticker.loop.look_again()
-            await self._warnings.scheduled(definition)
+            await self._warnings.scheduled(definition, runtime.works)
         return outcome
 
     def _checked(self, definition: JobDefinition) -> JobDefinition:
@@ -71,6 +71,7 @@ class Jobs:
     async def unschedule(self, key: JobKey) -> bool:
         """See `Scheduler.unschedule`."""
         request_id = new_run_id()
+        self._warnings.unscheduled(key)
         with _naming(key):
             while True:
                 standing: JobRecord = await self._call(self._backend.standing, key)

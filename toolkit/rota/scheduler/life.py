@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable
 from datetime import timedelta
 from secrets import randbits
 
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS, RetryingCalls
+from rota.backend.retrying import RetryingCalls
 from rota.clock import at_work
-from rota.errors import NotOpen
+from rota.errors import NotOpen, type_name
 from rota.events import EventStore, JobNotifyEventStore
 from rota.events.notify import Notify
+from rota.logger import safe_logger
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
 from rota.node.upkeep import job_store_id
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _LAST_EVENTS = 3.0  # seconds that leaving waits for the last events and notices to be delivered
 
@@ -127,14 +127,20 @@ class Life:
         finally:
             try:
                 await self._backend.close()
+            except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+                log.warning("the store could not be closed (%s); the node has left all the same", type_name(error))
             finally:
                 self._forget_signals()  # last: a signal that comes while the store is closed must not kill the process
 
     async def _sign_off(self, runtime: Runtime) -> None:
         try:
             await self._backend.hand_back([], leaving=runtime.node.node_id)
-        except STORE_ERRORS:
-            log.warning("the store could not be told that node %s leaves; it will notice", runtime.node.node_id)
+        except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+            log.warning(
+                "the store could not be told that this node leaves (%s); "
+                "the other nodes take it for alive until its lease ends",
+                type_name(error),
+            )
 
     async def _halt(self, runtime: Runtime) -> None:
         """Stop every loop and slot without telling the store."""

@@ -22,6 +22,7 @@ from rota.model.health import HealthReport
 from rota.model.run import JobRun, JobStatus, Retention
 from rota.model.validation import DEFAULT_SCOPE, check_name, check_text
 from rota.node.options import Options
+from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.scheduler.admin import Admin
 from rota.scheduler.arguments import NOTHING, check_collaborators, offered
@@ -61,6 +62,7 @@ class Scheduler:
         event_memory: timedelta = timedelta(days=7),
         max_depth: int = 16,
         dead_letter_alarm: int = 100,
+        log_errors: LogErrors = LogErrors.TRACEBACK,
     ) -> None:
         check_collaborators(backend, handlers, events, notifier, requires)
         self._backend = backend
@@ -77,6 +79,7 @@ class Scheduler:
             event_memory=event_memory,
             max_depth=max_depth,
             dead_letter_alarm=dead_letter_alarm,
+            log_errors=log_errors,
         )
         self._services = offered(services)
         self._notifier = notifier
@@ -85,7 +88,8 @@ class Scheduler:
             backend, self._call, self._make_runtime, events=events, has_notifier=notifier is not None,
             notify=self.notify, drain_timeout=drain_timeout,
         )  # fmt: skip
-        self._jobs = Jobs(backend, self._call, Warnings(backend, self._call, handlers, events is not None))
+        self._warnings = Warnings(backend, self._call, handlers, events is not None)
+        self._jobs = Jobs(backend, self._call, self._warnings)
         self._notifying = Notifying(backend, self._call, self._options)
         self._triggering = Triggering(backend, self._call, handlers, lane_limit)
         self._runs = Runs(backend, self._call, self._triggering)
@@ -221,6 +225,7 @@ class Scheduler:
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
         self._open()
+        self._warnings.notified()
         return await self._notifying.notify(events)
 
     # --- runs ---
@@ -277,7 +282,7 @@ class Scheduler:
         return hold_lock(self._backend, self._call, name, ttl, wait)
 
     async def health(self) -> HealthReport:
-        """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
+        """OK, DEGRADED or DOWN, with the reasons; never raises for what the store does (OPS-1, SAFE-2)."""
         runtime = self._open()
         return await check_up(
             self._backend,
@@ -285,6 +290,7 @@ class Scheduler:
             runtime.loops,
             runtime.ticker.unplanned,
             dead_letter_alarm=self._options.dead_letter_alarm,
+            waits_for_events=self._warnings.waits_for_events,
         )
 
     @property

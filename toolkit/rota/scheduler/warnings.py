@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 from rota.backend.messages import Census, JobKey
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS, RetryingCalls
 from rota.handlers import HandlerRegistry
+from rota.logger import safe_logger
 from rota.model.definition import JobDefinition, OnEvent
+from rota.node.upkeep import has_had_event_store
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _MOST = 10_000  # names remembered
 
@@ -22,18 +22,28 @@ class Warnings:
         self._backend = backend
         self._call = call
         self._handlers = handlers
-        self._has_events = has_events
+        self._hears_of_events = has_events
         self._told: set[JobKey] = set()
         self._on_other_nodes: set[str] = set()
+        self.waits_for_events: JobKey | None = None  # the first job that no event reaches, for `health()`
 
-    async def scheduled(self, definition: JobDefinition) -> None:
+    def notified(self) -> None:
+        """The application calls `notify` by itself: events do come."""
+        self._hears_of_events, self.waits_for_events = True, None
+
+    def unscheduled(self, key: JobKey) -> None:
+        """A job was removed, and waits no longer."""
+        if key == self.waits_for_events:
+            self.waits_for_events = None
+
+    async def scheduled(self, definition: JobDefinition, is_worker: bool) -> None:
         """Warn of a job that waits for events which do not come, or for a handler that no node has."""
         key = JobKey(definition.scope_id, definition.job_id)
-        if isinstance(definition.trigger, OnEvent) and not self._has_events and self._is_first(key):
+        if is_worker and isinstance(definition.trigger, OnEvent) and await self._is_out_of_reach(key):
+            self.waits_for_events = self.waits_for_events or key
             log.warning(
-                "job %r in scope %r waits for events, and this scheduler has no event store: it runs only for events "
-                "given to notify(), or where another node has the store; pass "
-                "Scheduler(events=JobNotifyEventStore(store))",
+                "job %r in scope %r runs on events, and no node has an event store: it will not run. "
+                "Pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify",
                 definition.job_id, definition.scope_id,
             )  # fmt: skip
         name = definition.handler_name
@@ -43,6 +53,15 @@ class Warnings:
                 "register it with @handlers.register(%r), or start a node that has it, before the job is due",
                 definition.job_id, definition.scope_id, name, name,
             )  # fmt: skip
+
+    async def _is_out_of_reach(self, key: JobKey) -> bool:
+        """No event reaches the job, as far as the store knows; told once."""
+        if self._hears_of_events or not self._is_first(key):
+            return False
+        try:
+            return not await self._call(has_had_event_store, self._backend)
+        except STORE_ERRORS:
+            return False
 
     def _is_first(self, key: JobKey) -> bool:
         if key in self._told:
