@@ -42,9 +42,9 @@ class Warnings:
         if is_worker and isinstance(definition.trigger, OnEvent) and await self._is_out_of_reach(key):
             self.waits_for_events = self.waits_for_events or key
             log.warning(
-                "job %r in scope %r runs on events, and no node has an event store: it will not run. "
+                "job %r runs on events, and no node has an event store: it will not run. "
                 "Pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify",
-                definition.job_id, definition.scope_id,
+                definition.job_id,
             )  # fmt: skip
         name = definition.handler_name
         if name not in self._handlers.names() and not await self._is_on_another_node(name):
