@@ -98,7 +98,7 @@ class BackendHarness:
         return self.clock.now()
 
     def begin(self, clause_id: str) -> None:
-        """Each clause meets lies of its own, the same ones in every run."""
+        """Each clause loses other calls, the same ones in every run."""
         if self._lies is not None:
             self._trouble.lies = Random(f"{self._lies} {clause_id}")
 
@@ -218,7 +218,7 @@ class BackendHarness:
         self._backend = self._again(self._clock)
 
     async def close(self) -> None:
-        """The end of a test: everything is given back, or the clause fails."""
+        """The end of a test: fails if a connection is still open."""
         left = sum(node.connection.opened for node in self._nodes)
         await self._let_go()
         if self._cleanup is not None:
@@ -238,7 +238,7 @@ class BackendHarness:
 async def open_elsewhere(
     make: Callable[[], Backend], lies: int | None, handlers: Any, **options: Any
 ) -> AsyncGenerator[Scheduler]:
-    """A node in whatever process calls it: what `BackendHarness.elsewhere` is."""
+    """`BackendHarness.elsewhere`: a node in the process that calls it."""
     connection = FaultyConnection(make(), Trouble(lies=None if lies is None else Random(lies)))
     async with Scheduler(connection.proxy, handlers, **options) as scheduler:
         yield scheduler

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from rota_backends.cas import CasStore
 from rota_contracts import contract, port_contract, store
 from rota_contracts.clause import NOT_APPLICABLE
 from rota_contracts.harness import Harness
@@ -41,11 +40,11 @@ class Store(store.StoreContract):
     """The store below a `CasBackend`."""
 
     @pytest.fixture
-    def store(self, request: pytest.FixtureRequest) -> Generator[CasStore]:
+    def store(self, request: pytest.FixtureRequest) -> Generator[Any]:
         """That of a fresh harness, which no node has opened."""
         made: Any = _made(request)
-        found = getattr(getattr(made, "backend", None), "store", None)
-        if not isinstance(found, CasStore):
+        found = store.store_below(getattr(made, "backend", None))
+        if found is None:
             pytest.skip(f"{NOT_APPLICABLE}the backend is not built on a CasStore")
         yield found
         let_go(made)

@@ -64,7 +64,8 @@ def _collected(families: Iterable[type]) -> list[tuple[Clause, type]]:
 
 
 def _refuse_overrides(cls: type[Contract]) -> None:
-    overridden = sorted(set(vars(cls)) & {clause.test for clause in cls.clauses.values()})
+    held = ((clause, getattr(cls, clause.test, None)) for clause in cls.clauses.values())  # also by a mixin
+    overridden = sorted(clause.test for clause, test in held if getattr(test, MARK, None) is not clause)
     if overridden:
         raise ContractError(
             f"{cls.__name__} overrides {', '.join(overridden)}: a clause cannot be overridden. "

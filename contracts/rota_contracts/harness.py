@@ -86,7 +86,7 @@ def why_no_harness(given: object) -> str | None:
     """What was given and what is expected, where it is no harness; None where it is one."""
     wanted = "expected is a Harness, for instance BackendHarness(lambda clock: MyBackend(clock=clock))"
     if inspect.iscoroutine(given):
-        given.close()  # or Python warns that nobody awaited it
+        given.close()  # so that Python does not warn that it was never awaited
         return f"a coroutine; {wanted}: make it with a plain function, not with an async one"
     if isinstance(given, type):
         return f"the class {given.__name__}; {wanted}: an object, not a class"

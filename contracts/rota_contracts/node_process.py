@@ -67,7 +67,7 @@ class _Handlers:
 
 
 class _NodeServer:
-    """The node, and the one who speaks for it."""
+    """The node, and the protocol through which the clause calls it."""
 
     def __init__(self, lines: asyncio.StreamReader, say: Say) -> None:
         self._lines = lines
@@ -111,7 +111,7 @@ class _NodeServer:
     async def _next(self) -> Any:
         line = await self._lines.readline()
         if not line:
-            os._exit(3)  # the clause is gone: nobody would ever end this process
+            os._exit(3)  # the clause's process is gone, so this one has to end by itself
         return decoded(line)
 
 
@@ -140,5 +140,5 @@ async def _main(out: int) -> None:
 
 if __name__ == "__main__":
     lines_out = os.dup(1)
-    os.dup2(2, 1)  # what anybody prints is no line of this protocol
+    os.dup2(2, 1)  # printed text must not be read as a line of this protocol
     asyncio.run(_main(lines_out))

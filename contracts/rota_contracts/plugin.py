@@ -26,20 +26,20 @@ pytest.register_assert_rewrite(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Two options."""
+    """The options of the pack."""
     group = parser.getgroup("rota", "Rota's contract pack")
     group.addoption("--rota-report", metavar="FILE", help="write the contract pack's results and verdicts as JSON")
     group.addoption("--rota-harness", metavar="MODULE:NAME", help="the harness that `rota contract` was given")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A process that only works for pytest-xdist records nothing."""
+    """A worker process of pytest-xdist records nothing."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config), Recorder.name)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """What `rota contract` runs is called what it was called on the command line, not what our file is called."""
+    """Under `rota contract` tests carry the name given on the command line, not that of our file."""
     harness: str | None = parent.config.getoption("--rota-harness")
     if harness is None:
         return None
@@ -126,7 +126,7 @@ def _property(report: Any) -> dict[str, str]:
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
-    """A clause that does not apply is no skipped test, and one that did not run is not either."""
+    """Clauses that do not apply or were not run are not shown as skipped tests."""
     if not (isinstance(report, pytest.TestReport) and report.skipped and _property(report)):
         return None
     match _result_of(report).name:
@@ -156,7 +156,7 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 class Recorder:
-    """Collects the results where all of them are seen: in the only process, or in the one that leads pytest-xdist."""
+    """Collects the results in the only process, or in the controller of pytest-xdist."""
 
     name = "rota-contract-recorder"
 
@@ -198,7 +198,7 @@ class Recorder:
                     terminalreporter.write_line(line)
 
     def full_subjects(self) -> list[Subject]:
-        """The contract classes of which every clause was looked at: those that get a verdict."""
+        """The subjects whose every clause has a result: those that get a verdict."""
         if not self._subjects:
             return []
         from rota_contracts.contract import all_contracts

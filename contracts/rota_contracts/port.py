@@ -58,8 +58,8 @@ class Port:
     async def _store(self, definition: JobDefinition, next_due: datetime | None) -> JobKey:
         key = JobKey(SCOPE, definition.job_id)
         new = Registration(definition, await self.revision(key), uuid4(), next_due=next_due)
-        told = await self.backend.register([new])
-        assert told == [Registered.STORED], f"a registration at the current revision was not stored: {told}"
+        told = await self.backend.register(new)
+        assert told is Registered.STORED, f"a registration at the current revision was not stored: {told}"
         return key
 
     async def revision(self, key: JobKey) -> int:

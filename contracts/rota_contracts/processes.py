@@ -59,7 +59,7 @@ class NodeProcess:
         return self._process.pid
 
     async def meet(self, elsewhere: Opening, skew: timedelta) -> None:
-        """It knows what to open, and waits for the word."""
+        """Tell it what to open; it then waits for `open`."""
         self._write((elsewhere, skew))
         await self._asked[0]
 
@@ -99,7 +99,7 @@ class NodeProcess:
         assert self._process.returncode == 0, f"a node did not leave well: {self._process.returncode}"
 
     async def kill(self) -> None:
-        """SIGKILL, and gone; what it said before is heard."""
+        """SIGKILL; what it reported before is still read."""
         self.signal(signal.SIGKILL)
         await self._process.wait()
         await self._reading
@@ -139,7 +139,7 @@ class NodeProcess:
                 each.set_result(answer.value)
             else:
                 each.set_exception(AssertionError(f"a node in another process: {answer.error}"))
-                each.exception()  # it may be that nobody waits for it
+                each.exception()  # marks it as retrieved where no call waits for it
 
 
 class Elsewhere:
@@ -220,6 +220,6 @@ class Elsewhere:
 
 @asynccontextmanager
 async def elsewhere(opening: Opening) -> AsyncGenerator[Elsewhere]:
-    """Whatever happens, no process is left."""
+    """All processes are killed at the end."""
     async with AsyncExitStack() as stack:
         yield Elsewhere(opening, stack)

@@ -43,7 +43,7 @@ def run_clause(clause: Clause, family: type, harness: Any) -> None:
 
 
 def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What asyncio has to say of a future nobody looked at, without its traceback.
+    """Log asyncio's complaint about an exception that was never retrieved, without its traceback.
 
     It is said when the garbage is collected, which may be in the middle of anything. Formatting a traceback parses
     source, and CPython 3.11 breaks when that happens inside another parse: a SystemError in an innocent test.

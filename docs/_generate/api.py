@@ -18,7 +18,8 @@ from rota.handlers import PayloadBinding, PlainBinding
 from rota.scheduler.admin import Admin
 
 SECTIONS = {
-    "Declare": "JobDefinition Cron Misfire Overlap Every At OnEvent Manual RetryPolicy IdempotencyKey Precision DEFAULT_SCOPE",
+    "Declare": "JobDefinition Cron Misfire Overlap Every At OnEvent Manual RetryPolicy IdempotencyKey Precision "
+    "DEFAULT_SCOPE",
     "Handle": "HandlerRegistry JobHandler JobContext JobResult Succeeded Failed Retry Services",
     "Run": "JobScheduler Scheduler NoScheduler TriggerOnce Capability ScheduleOutcome ScheduleDiff Retention LogErrors",
     "Read": "JobRun RunState Cause Attempt AttemptOutcome JobStatus HealthReport Health Check",

@@ -1,4 +1,4 @@
-"""ACCESS-1, ID-2: what roles and scopes allow."""
+"""Roles: who may read, write and use the platform's scope. Rules: ACCESS-1, ID-2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ACCESS-1, ACCESS-2, ID-2, SAFE-3: who may do what, what of it is audited, and what a tenant never sees."""
+"""`JobApi`: permissions, scopes, redaction and the audit. Rules: ACCESS-1, ACCESS-2, ID-2, SAFE-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever many nodes do to many jobs at once, what is stored fits together afterwards."""
+"""Whatever many nodes do to many jobs at once, what is stored fits together afterwards. Rules: RUN-1, HIST-1."""
 
 from __future__ import annotations
 

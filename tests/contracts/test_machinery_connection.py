@@ -1,4 +1,7 @@
-"""The harness for backends: nodes die, freeze, lose the store, are lied to, and nothing of it is the backend's work."""
+"""The harness for backends: nodes die, freeze, lose the store, are lied to, and nothing of it is the backend's work.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 

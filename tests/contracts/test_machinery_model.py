@@ -1,4 +1,7 @@
-"""The state machine notices a difference: a model that is wrong in one point is told apart from the real scheduler."""
+"""The state machine notices a difference: a model that is wrong in one point is told apart from the real scheduler.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 

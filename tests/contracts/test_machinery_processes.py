@@ -1,4 +1,7 @@
-"""Nodes in other processes by themselves: what is said arrives, and nobody is left behind."""
+"""Nodes in other processes by themselves: what is said arrives, and nobody is left behind.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Journal, scene, clause and performance by themselves, without a scheduler."""
+"""Journal, scene, clause and performance by themselves, without a scheduler.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 
@@ -288,7 +291,7 @@ def test_a_leaked_asyncio_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     kept: list[asyncio.Task[None]] = []
 
     async def leak(scene: Scene) -> None:
-        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))
+        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))  # sleep: a task that is left behind
 
     with pytest.raises(Leak, match="asyncio tasks left behind: forgotten"):
         play(leak)

@@ -1,4 +1,4 @@
-"""Schedules in words."""
+"""Schedules in words. Rules: CRON-1."""
 
 from __future__ import annotations
 

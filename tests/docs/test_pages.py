@@ -1,3 +1,8 @@
+"""The pages: those made from the code are current, links lead somewhere, nothing public is missing.
+
+No rule: it is about the documentation.
+"""
+
 from __future__ import annotations
 
 import re

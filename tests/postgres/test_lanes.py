@@ -1,4 +1,7 @@
-"""A lane that becomes free stands where its next run belongs, whatever waits behind the one that ended."""
+"""A lane that becomes free stands where its next run belongs, whatever waits behind the one that ended.
+
+Rules: RUN-2.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _numbers = count(1)
 async def _define(backend: PostgresBackend, name: str, handler: str, queue: str = "default") -> None:
     standing = await backend.standing(JobKey("default", name))
     definition = JobDefinition(name, handler, Manual(), queue=queue)
-    await backend.register([Registration(definition, standing.revision, uuid4())])
+    await backend.register(Registration(definition, standing.revision, uuid4()))
 
 
 async def _trigger(backend: PostgresBackend, name: str, delay: timedelta | None = None, times: int = 1) -> None:

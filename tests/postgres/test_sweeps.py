@@ -1,4 +1,4 @@
-"""Where a sweep read its events is looked at under the locks of the lanes it delivers to."""
+"""Where a sweep read its events is looked at under the locks of the lanes it delivers to. Rules: EVENT-5."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LIMITS = EventLimits(timedelta(days=1), 10, 16)
 async def _register(backend: PostgresBackend, payload: bytes) -> None:
     job = JobDefinition("job", "ok", OnEvent("shop", "Ordered"), payload=payload)
     expected = (await backend.standing(JobKey("default", "job"))).revision
-    await backend.register([Registration(job, expected, new_run_id())])
+    await backend.register(Registration(job, expected, new_run_id()))
 
 
 async def _is_locked_out() -> None:
     waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%notify_jobs%'"
     while not await sql(waits):  # noqa: ASYNC110  (only the server knows)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls the server
 
 
 async def test_a_bookmark_that_moves_while_a_sweep_waits_for_a_lane_stops_it(backend: PostgresBackend) -> None:
@@ -39,7 +39,7 @@ async def test_a_bookmark_that_moves_while_a_sweep_waits_for_a_lane_stops_it(bac
             await rival.execute(f'SELECT FROM "{SCHEMA}".lane FOR UPDATE')
             telling = asyncio.create_task(backend.notify([_EVENT], _LIMITS, since=Bookmark("events", 0)))
             await _is_locked_out()
-            await backend.bookmark("events", 0, 1)
+            await backend.setting("events", 0, 1)
         assert await telling == []
     finally:
         await rival.close()

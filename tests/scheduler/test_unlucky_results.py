@@ -1,4 +1,4 @@
-"""Odd things that handlers are, and return."""
+"""Odd things that handlers are, and return. Rules: RETRY-3."""
 
 from __future__ import annotations
 

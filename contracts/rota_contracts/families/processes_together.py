@@ -15,7 +15,7 @@ from rota_contracts.declare import cron, key, manual
 from rota_contracts.families._look import at_once
 from rota_contracts.scene import Scene
 
-_LEASE = timedelta(seconds=2)  # a killed process may hold the lane: nobody wants to wait for half a minute
+_LEASE = timedelta(seconds=2)  # short, because a killed process may hold the lane for as long
 _JOBS = [f"job-{number}" for number in range(6)]
 
 

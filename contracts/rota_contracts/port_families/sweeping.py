@@ -30,15 +30,15 @@ class SweepClauses:
         (made,) = await port.backend.notify([first], _LIMITS, since=Bookmark("events", 0))
         assert len(made) == 1
         assert await port.backend.notify([first], _LIMITS, since=Bookmark("events", 0)) == [made], "a repeat"
-        assert await port.backend.bookmark("events", 0, 1) == 1
+        assert await port.backend.setting("events", 0, 1) == 1
         made, nothing = await port.backend.notify([second, Event("shop", "Paid")], _LIMITS, since=Bookmark("events", 1))
         assert (len(made), nothing) == (1, [])
         assert await _events(port) == ["2", "1"]
 
     @clause("EVENT-5", "events make no run once the position has moved")
     async def test_events_make_no_run_once_the_position_has_moved(self, port: Port) -> None:
-        await port.backend.bookmark("events", 0, 5)
-        await port.backend.bookmark("events/of others", 0, 7)
+        await port.backend.setting("events", 0, 5)
+        await port.backend.setting("events/of others", 0, 7)
         await port.listen()
         for since in (Bookmark("events", 0), Bookmark("events", 7), Bookmark("events/new", 5)):
             assert await port.backend.notify([_ordered("1"), Event("shop", "Paid")], _LIMITS, since=since) == []
@@ -48,7 +48,7 @@ class SweepClauses:
     async def test_a_repeat_makes_nothing_once_the_position_has_moved(self, port: Port) -> None:
         await port.listen()
         await port.backend.notify([_ordered("1")], _LIMITS, since=Bookmark("events", 0))
-        await port.backend.bookmark("events", 0, 1)
+        await port.backend.setting("events", 0, 1)
         await port.listen("again")
         assert await port.backend.notify([_ordered("1")], _LIMITS, since=Bookmark("events", 0)) == []
         assert await _events(port, "again") == []

@@ -33,11 +33,12 @@ from attrs import field, frozen
 from rota.clock import Clock
 from rota.model.capability import Capability
 from rota.protocol import JobScheduler
+from rota_backends.cas import CasStore
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
 from rota_contracts import BackendHarness, Harness
 
-MakeHarness = Callable[[], Harness]
+MakeHarness = Callable[[], Harness | CasStore]  # a store for clauses about the primitives
 Patch = Callable[[], AbstractContextManager[Any]]
 
 
@@ -140,7 +141,7 @@ def all_of(*patches: Patch) -> Patch:
 
 def nodes(wrap: Callable[[Any], Any], make: MakeHarness = healthy) -> MakeHarness:
     """A harness whose nodes are seen through `wrap`, which takes a scheduler and gives a faulty one."""
-    return lambda: cast("Harness", _WrappedNodes(make(), wrap))
+    return lambda: cast("Harness", _WrappedNodes(cast("Harness", make()), wrap))
 
 
 class Wrapped:

@@ -147,7 +147,7 @@ def _make_tables(path: Path) -> None:
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
     try:
         if schema.stored_version(db) is None:
-            time.sleep(1)
+            time.sleep(1)  # sleep: the window of the race
             schema.create(db)
     finally:
         db.close()

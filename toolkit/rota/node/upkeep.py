@@ -33,12 +33,12 @@ _PRUNE_EVERY = timedelta(hours=1)
 
 async def job_store_id(backend: Backend, proposed: int) -> int:
     """A number that stands for the store of a backend, for all its nodes and for good: the first one proposed."""
-    return await backend.bookmark(_JOB_STORE, 0, proposed)
+    return await backend.setting(_JOB_STORE, 0, proposed)
 
 
 async def has_had_event_store(backend: Backend) -> bool:
     """Whether a node with an event store was ever started on the store: only such a node calls `job_store_id`."""
-    return await backend.bookmark(_JOB_STORE) != 0
+    return await backend.setting(_JOB_STORE) != 0
 
 
 class Sweep:

@@ -61,7 +61,7 @@ class Jobs:
             change, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
             if change is None:
                 return outcome, False
-            (answer,) = await self._call(self._backend.register, [change])
+            answer = await self._call(self._backend.register, change)
             if answer is Registered.DUPLICATE:
                 return ScheduleOutcome.DUPLICATE, False
             if answer is Registered.STORED:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from secrets import randbits
 
+from rota.backend.messages import ADMINS_TOLD, FACTS_WANTED
 from rota.backend.port import Backend
 from rota.backend.retrying import RetryingCalls
 from rota.clock import at_work
@@ -85,10 +86,10 @@ class Life:
     async def _start(self) -> Runtime:
         job_store = 0
         if self._events is not None:
-            await self._call(self._backend.tell_facts)
+            await self._call(self._backend.setting, FACTS_WANTED, 0, 1)
             job_store = await self._call(job_store_id, self._backend, 1 + randbits(62))
         if self._has_notifier:
-            await self._call(self._backend.tell_admins)
+            await self._call(self._backend.setting, ADMINS_TOLD, 0, 1)
         runtime = self._make(job_store)
         if runtime.works:
             await self._announce(runtime)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
-from rota.backend.messages import LockGrant
+from rota.backend.messages import RESERVED_LOCKS, LockGrant
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
 from rota.clock import VirtualClock, at_work, current_activity, watch
@@ -31,7 +31,9 @@ async def hold_lock(
     backend: Backend, call: Call, name: str, ttl: timedelta, wait: timedelta | None
 ) -> AsyncGenerator[LockGrant, None]:
     """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
-    name, ttl = check_name("name", name), check_duration("ttl", ttl)
+    name, ttl = check_name("lock", name), check_duration("ttl", ttl)
+    if name.startswith(RESERVED_LOCKS):
+        raise ScheduleError("lock", f"must not begin with {RESERVED_LOCKS!r}: these locks belong to the outbox")
     if ttl < _SHORTEST:
         raise ScheduleError("ttl", f"must be at least {_SHORTEST.total_seconds():g} s: a store takes time to answer")
     if wait is not None:
