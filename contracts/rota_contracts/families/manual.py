@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -167,7 +168,8 @@ class DelayClauses:
         async with scene.open() as node:
             await node.schedule(manual())
             await node.schedule(manual("held", handler="hold"))
-            for how in ({}, {"idempotency_key": key()}, {"delay": timedelta(seconds=1)}):
+            ways: list[dict[str, Any]] = [{}, {"idempotency_key": key()}, {"delay": timedelta(seconds=1)}]
+            for how in ways:
                 with pytest.raises(ScheduleError) as caught:
                     await node.trigger_once("job", handler_name="hold", payload=b"not its own", **how)
                 assert caught.value.field == "job_id"
