@@ -24,9 +24,9 @@ from rota import (
     RunState,
     ScheduleError,
     Scheduler,
+    SchemaMismatch,
 )
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.migrations import SchemaMismatch
 from tests.patience import PATIENCE
 from tests.servers import SCHEMA, fresh_store, postgres_url
 

@@ -414,7 +414,7 @@ async def test_a_late_run_is_not_given_up_while_its_claim_rescues_another(monkey
     await until(lambda: node.is_leaving)
     backend.answers.set()
     await until(lambda: len(node._ready) == 1)
-    scheduler._hurry.set()
+    scheduler._life.hurry.set()
     await ends.wait()
     asyncio.get_running_loop().call_later(0.2, backend.settles.set)
     await leaves

@@ -205,9 +205,12 @@ async def _standing_for(step: Step, new: NewRun) -> UUID | Refusal | None:
         return replayed
     if step.lane.definition is None:
         return Refusal.NO_SUCH_JOB
-    if holder is not None or new.replay_of is None:
+    if holder is not None:
         return holder
-    return await _replayed_by(step, new.replay_of)
+    job = step.lane.job
+    if new.handler_names is not None and job is not None and job.handler_name not in new.handler_names:
+        return Refusal.OTHER_HANDLER
+    return None if new.replay_of is None else await _replayed_by(step, new.replay_of)
 
 
 async def _replayed_by(step: Step, letter_id: UUID) -> UUID | Refusal | None:

@@ -130,6 +130,8 @@ class Occurrences(Store):
             return Refusal.NO_SUCH_JOB
         if isinstance(holder, UUID):
             return holder
+        if new.handler_names is not None and lane.definition.handler_name not in new.handler_names:
+            return Refusal.OTHER_HANDLER
         return None if new.replay_of is None else self._replayed_by(lane, new.replay_of)
 
     def _replayed_by(self, lane: Lane, letter_id: UUID) -> UUID | Refusal | None:

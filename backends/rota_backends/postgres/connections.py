@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from rota.errors import NotOpen, OutcomeUnknown, RotaError, StoreUnavailable
+from rota.errors import NotOpen, NotPermitted, OutcomeUnknown, StoreUnavailable
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
@@ -51,10 +51,6 @@ _BREAKS = (
 _ARRAYS = (
     "SELECT $1::bytea[], $2::integer[], $3::bigint[], $4::boolean[], $5::interval[], $6::uuid[], $7::timestamptz[]"
 )
-
-
-class NotPermitted(RotaError):
-    """The role that connects lacks a privilege; the message says for what, and what to grant."""
 
 
 class Connections:

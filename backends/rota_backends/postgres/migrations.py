@@ -8,7 +8,7 @@ from importlib.resources import files
 import asyncpg
 from attrs import frozen
 
-from rota.errors import RotaError
+from rota.errors import SchemaMismatch
 from rota_backends.postgres.connections import Connection, Connections
 from rota_backends.postgres.statements import quoted
 
@@ -21,10 +21,6 @@ _OLDEST_SERVER = 140000
 _PATIENCE = "SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO '60s'"  # somebody else's migration may be long
 _WAIT = 75.0  # seconds for the answer that the lock was not to be had
 _LONGEST = 3600.0  # seconds for one file
-
-
-class SchemaMismatch(RotaError):
-    """The tables in the database are not those this version of Rota works with; the message says what to do."""
 
 
 @frozen

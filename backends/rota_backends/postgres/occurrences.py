@@ -102,7 +102,7 @@ class Occurrences(Store):
         key = new.idempotency_key
         return (
             self._now(), tag, *new.key, new.run_id, new.cause.value, new.lane_limit, new.payload, new.delay,
-            None if key is None else key.key, None if key is None else key.ttl,
+            rows.handlers_text(new), None if key is None else key.key, None if key is None else key.ttl,
         )  # fmt: skip
 
     async def _arrive(self, new: NewRun, connection: object) -> UUID | Refusal:

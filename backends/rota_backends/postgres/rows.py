@@ -64,7 +64,7 @@ def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
 
 
 def trigger_columns(batch: Sequence[NewRun]) -> tuple[list[Any], ...]:
-    """The nine arrays of a batch of triggers; where all are alike one entry, where there is nothing to say none."""
+    """The ten arrays of a batch of triggers; where all are alike one entry, where there is nothing to say none."""
     return (
         _one_if_alike([each.key.scope_id for each in batch]),
         [each.key.job_id for each in batch],
@@ -75,7 +75,13 @@ def trigger_columns(batch: Sequence[NewRun]) -> tuple[list[Any], ...]:
         _unless_all([each.delay for each in batch], None),
         _unless_all([each.replay_of for each in batch], None),
         _unless_all([each.depth for each in batch], 0),
+        _unless_all([handlers_text(each) for each in batch], None),
     )
+
+
+def handlers_text(new: NewRun) -> str | None:
+    """The handlers that a trigger's job may belong to, joined by a character that no name holds (ID-1)."""
+    return None if new.handler_names is None else "\x1f".join(new.handler_names)
 
 
 def _one_if_alike(column: list[Any]) -> list[Any]:

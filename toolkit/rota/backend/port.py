@@ -175,9 +175,9 @@ class Backend(ABC):
         within `REPLAY_MEMORY`, which is found by scope and letter alone. Both are stored in one step with their run.
 
         Checked in this order: the run id is known already (a repeat); the job exists; the key is taken (the first run's
-        id); the letter was replayed already (that run's id); the lane is full. A replay takes the letter's payload and
-        event, is as deep as the letter or as `depth` says, whichever is more (EVENT-6), and marks it replayed. `within`
-        is the caller's own transaction (TX-1)."""
+        id); the job belongs to one of `handler_names`, if there are any; the letter was replayed already (that run's
+        id); the lane is full. A replay takes the letter's payload and event, is as deep as the letter or as `depth`
+        says, whichever is more (EVENT-6), and marks it replayed. `within` is the caller's own transaction (TX-1)."""
 
     @abstractmethod
     async def notify(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 
+from rota.backend.fact import Fact
 from rota.backend.messages import Bookmark
 from rota.backend.port import Backend
 from rota.clock import real_seconds
-from rota.errors import LaneFull
+from rota.errors import LaneFull, ScheduleError, type_name
 from rota.events import EventStore, JobNotifyEventStore
-from rota.model.event import Event
+from rota.logger import safe_logger
+from rota.model.event import Event, check_event
+from rota.model.validation import is_a
 from rota.node.loop import Loop, NoAnswer, Turn
 from rota.node.positions import position_of
+
+log = safe_logger("rota")
 
 Notify = Callable[[Sequence[Event], Bookmark | None], Awaitable[Sequence[object]]]
 
@@ -59,7 +64,7 @@ class Sweep:
         position = await self._move_over_delivered(await self._position.read())
         page = await self._read(position)
         if page:
-            await self._move(position, page[-1][0], [event for _, event in page])
+            await self._move(position, page[-1][0], list(_readable(page)))
         return len(page)  # also if another sweep was faster: the next page begins where that one ended
 
     async def _read(self, position: int) -> list[tuple[int, Event]]:
@@ -88,3 +93,16 @@ class Sweep:
         if isinstance(self._events, JobNotifyEventStore):
             self._events.delivered_up_to(stored, self._job_store)
         return stored
+
+
+def _readable(page: Sequence[tuple[int, Event]]) -> Iterator[Event]:
+    """The events of a page. An entry that is not one is logged and left out: the sweep goes on behind it (ES-3)."""
+    for position, event in page:
+        try:
+            yield event if is_a(event, Fact) else check_event(event)
+        except Exception as error:
+            log.error(
+                "the entry at position %s of the event store is not a valid event (%s): no job is told of it, and the "
+                "sweep goes on with the next one",
+                position, error if isinstance(error, ScheduleError) else type_name(error),
+            )  # fmt: skip

@@ -91,6 +91,7 @@ class NewRun:
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
     depth: int = 0  # of a replay in a chain of causes; it is at least as deep as its letter (EVENT-6)
+    handler_names: frozenset[str] | None = None  # the job must belong to one of them; None: to any
 
 
 # For so long a second replay of a letter returns the first replay's run, whatever retention does (RETRY-5).
@@ -102,6 +103,7 @@ class Refusal(Enum):
 
     NO_SUCH_JOB = "no such job"
     NO_SUCH_RUN = "no such dead letter"
+    OTHER_HANDLER = "other handler"  # the job's is none of `NewRun.handler_names`
     LANE_FULL = "lane full"
 
 
