@@ -1,4 +1,4 @@
-"""CRON-11: L, L-3, LW, 15W, 5L and MON#2, against a judge that looks at every day of the month."""
+"""CRON-11: days that depend on the month, against a judge that looks at every day of it."""
 
 from __future__ import annotations
 

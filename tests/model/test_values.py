@@ -86,7 +86,7 @@ class Patient(RetryPolicy):
 
 @pytest.mark.parametrize("trigger", [Daily("@daily"), OnOrder("orders", "Placed"), Never()])
 def test_a_subclass_of_a_trigger_is_refused_for_no_store_could_give_it_back(trigger: Any) -> None:
-    with pytest.raises(ScheduleError, match=r"^trigger: must be Cron, OnEvent or Manual itself, not "):
+    with pytest.raises(ScheduleError, match=r"^trigger: must be Cron, Every, At, OnEvent or Manual itself, not "):
         JobDefinition("job", "handler", trigger)
 
 
