@@ -15,7 +15,7 @@ from rota.backend import ClaimRequest, JobKey, JobQuery, NodeInfo, Prune, Regist
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome
 from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
-from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
+from tests.sqlite.port_calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import pytest
 from rota import VirtualClock
 from rota.backend import Fact, FailedDelivery, JobKey, Prune
 from rota_backends.sqlite import SqliteBackend
-from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
+from tests.sqlite.port_calls import HOUR, enqueue, job, register, request, succeeded
 
 
 @pytest.fixture

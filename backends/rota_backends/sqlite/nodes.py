@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rota.backend import Census, LockGrant, NodeInfo, liveness
-from rota_backends.sqlite import notices, outbox
+from rota_backends.sqlite import jobs, notices, outbox
 from rota_backends.sqlite.codes import dump, instant, load, span
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE, UnreadableRow
 
 _CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim or renews a lock after a day does not exist
 
@@ -17,7 +18,7 @@ def seen(session: Session, node: NodeInfo) -> None:
     before = session.one("SELECT info FROM rota_node WHERE node = ?", (node.node_id,))
     row = (
         node.node_id,
-        dump(liveness.heard_of(node, None if before is None else load(before, NodeInfo), session.time), NodeInfo),
+        dump(liveness.heard_of(node, None if before is None else _read(before), session.time), NodeInfo),
         session.now,
         session.now + span(node.lease),
     )
@@ -34,7 +35,7 @@ def gone(session: Session, node_id: str) -> None:
 def alive(session: Session) -> tuple[NodeInfo, ...]:
     """Not heard of for longer than their lease: not alive."""
     rows = session.db.execute("SELECT info FROM rota_node WHERE until > ? ORDER BY seen_at", (session.now,))
-    return tuple(load(info, NodeInfo) for (info,) in rows)
+    return tuple(node for (info,) in rows if (node := _read(info)) is not None)
 
 
 def served(session: Session, judge: str) -> frozenset[str]:
@@ -43,13 +44,24 @@ def served(session: Session, judge: str) -> frozenset[str]:
 
 
 def _known(session: Session) -> list[NodeInfo]:
-    return [load(info, NodeInfo) for (info,) in session.db.execute("SELECT info FROM rota_node")]
+    rows = session.db.execute("SELECT info FROM rota_node")
+    return [node for (info,) in rows if (node := _read(info)) is not None]
+
+
+def _read(info: str) -> NodeInfo | None:
+    """None where it cannot be decoded: the node's next heartbeat writes it anew (SAFE-1)."""
+    try:
+        node: NodeInfo = load(info, NodeInfo)
+    except DAMAGE:
+        return None
+    return node
 
 
 def forget(session: Session) -> None:
     """Nodes that are dead, what they asked for, and the locks they left."""
     over = [(node.node_id,) for node in liveness.over(_known(session), session.time)]
     session.db.executemany("DELETE FROM rota_node WHERE node = ?", over)
+    session.db.execute("DELETE FROM rota_node WHERE until < ?", (session.now - _CLAIMS_KEPT,))
     session.db.execute("DELETE FROM rota_claim WHERE at < ?", (session.now - _CLAIMS_KEPT,))
     session.db.execute("DELETE FROM rota_lock WHERE until < ?", (session.now - _CLAIMS_KEPT,))
 
@@ -58,6 +70,8 @@ def lock(session: Session, name: str, node_id: str, ttl: timedelta | None) -> Lo
     """Take, renew or release; the token changes with the holder (LEASE-8)."""
     row = session.db.execute("SELECT token, until, holder FROM rota_lock WHERE name = ?", (name,)).fetchone()
     token, until, holder = row or (0, 0, "")
+    if not isinstance(token, int) or not isinstance(until, int):
+        token, until, holder = 0, 0, ""  # it cannot be read, and is taken for free (SAFE-1)
     if holder != node_id and until > session.now:
         return None
     if holder != node_id:
@@ -78,7 +92,10 @@ def _next_token(session: Session) -> int:
 
 def read_bookmark(session: Session, name: str) -> int:
     """0 where there is none."""
-    return session.one("SELECT value FROM rota_bookmark WHERE name = ?", (name,)) or 0
+    stored = session.one("SELECT value FROM rota_bookmark WHERE name = ?", (name,))
+    if stored is not None and not isinstance(stored, int):
+        raise UnreadableRow(f"the stored position {name!r} is not a number: delete its row from rota_bookmark, or set it")
+    return stored or 0
 
 
 def bookmark(session: Session, name: str, expected: int | None, value: int) -> int:
@@ -117,4 +134,5 @@ def census(session: Session, scope_id: str | None) -> Census:
         missing_handlers=tuple(sorted(stored.difference(*(node.handlers for node in nodes)))),
         untold_since=outbox.untold_since(session),
         unnoticed_since=notices.untold_since(session),
+        unreadable=jobs.unreadable(session, scope_id),
     )

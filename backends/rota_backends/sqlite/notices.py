@@ -8,7 +8,7 @@ from itertools import islice
 
 from rota.backend import FailedDelivery, JobKey, Notice, is_held
 from rota_backends.sqlite import relay_lease
-from rota_backends.sqlite.calls import Answer
+from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.codes import instant, uuid
 from rota_backends.sqlite.session import Session
 
@@ -16,9 +16,9 @@ _AUDIENCE = "admins"
 _UNTOLD = "SELECT seq, scope_id, job_id, run_id, at FROM rota_notice WHERE problem IS NULL ORDER BY seq"
 
 
-def peek_tells(session: Session) -> Answer | None:
+def peek_tells(session: Session) -> Peeked | None:
     """Most stores have been told long ago."""
-    return None if _has_notifiers(session) else Answer.WRITE
+    return None if _has_notifiers(session) else Peeked.NEEDS_WRITE
 
 
 def tell(session: Session) -> None:
@@ -36,13 +36,13 @@ def peek(
     limit: int,
     lease: timedelta,
     has_notifier: bool,
-) -> list[Notice] | Answer | None:
+) -> list[Notice] | Peeked | None:
     """Mostly there is nothing to tell: then nobody needs the turn. Or it is another node's to tell."""
     if not done and not set_aside and untold_since(session) is None:
         return []
     node, until = relay_lease.holder(session, _AUDIENCE)
     is_anothers = node != node_id and is_held(until, session.time, lease)
-    return None if is_anothers or _is_deaf(session, has_notifier) else Answer.WRITE
+    return None if is_anothers or _is_deaf(session, has_notifier) else Peeked.NEEDS_WRITE
 
 
 def relay(

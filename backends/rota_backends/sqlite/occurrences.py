@@ -25,7 +25,7 @@ from rota.model.event import Event
 from rota.model.run import Decision, DecisionKind
 from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota_backends.sqlite import keys
-from rota_backends.sqlite.calls import Answer
+from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.codes import (
     CAUSE_CODE,
     CRON_CODE,
@@ -43,7 +43,7 @@ from rota_backends.sqlite.codes import (
     span,
     uuid,
 )
-from rota_backends.sqlite.endings import file_letter, unletter
+from rota_backends.sqlite.finishing import file_letter, unletter
 from rota_backends.sqlite.jobs import remember
 from rota_backends.sqlite.lane import Lane, first_start, offer, refresh
 from rota_backends.sqlite.nodes import read_bookmark
@@ -254,11 +254,11 @@ def _are_heard(session: Session, events: Sequence[Event]) -> bool:
     return any(session.one(heard, kind) is not None for kind in kinds)
 
 
-def peek_notify(session: Session, events: Sequence[Event]) -> list[list[UUID | Refusal]] | Answer:
+def peek_notify(session: Session, events: Sequence[Event]) -> list[list[UUID | Refusal]] | Peeked:
     """Most events concern no job: those need no transaction, wherever a bookmark is."""
     if not _are_heard(session, events) or not any(matching(session, event) for event in events):
         return [[]] * len(events)
-    return Answer.WRITE
+    return Peeked.NEEDS_WRITE
 
 
 def notify(

@@ -9,7 +9,7 @@ from typing import Any
 
 from rota.backend import Fact, FailedDelivery, JobKey, is_held
 from rota_backends.sqlite import relay_lease
-from rota_backends.sqlite.calls import Answer
+from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.codes import CAUSES, KINDS, instant
 from rota_backends.sqlite.facts import (
     AT,
@@ -31,9 +31,9 @@ _AUDIENCE = "events"
 DEFINITIONS = f"SELECT DISTINCT e.value FROM rota_fact f, json_each(f.body, '$[{1 + DEFINITION}]') e"
 
 
-def peek_tells(session: Session) -> Answer | None:
+def peek_tells(session: Session) -> Peeked | None:
     """Most stores have been told long ago."""
-    return None if session.tells_facts else Answer.WRITE
+    return None if session.tells_facts else Peeked.NEEDS_WRITE
 
 
 def tell(session: Session) -> None:
@@ -49,13 +49,13 @@ def peek_relay(
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
-) -> list[Fact] | Answer | None:
+) -> list[Fact] | Peeked | None:
     """Another node relays; or there is nothing to tell, nothing to write down, and the lease is still fresh."""
     holder, until = relay_lease.holder(session, _AUDIENCE)
     if holder != node_id:
-        return None if is_held(until, session.time, lease) else Answer.WRITE
+        return None if is_held(until, session.time, lease) else Peeked.NEEDS_WRITE
     if done or set_aside or not is_held(until, session.time + lease / 2, lease / 2) or _page(session, skip, 1):
-        return Answer.WRITE
+        return Peeked.NEEDS_WRITE
     return []
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from rota.backend import Prune
 from rota_backends.sqlite import keys, nodes, outbox
 from rota_backends.sqlite.codes import span
-from rota_backends.sqlite.endings import forget, forget_oldest, unletter
+from rota_backends.sqlite.finishing import forget, forget_oldest, unletter
 from rota_backends.sqlite.session import Session
 
 _DEFINITIONS = 500  # looked at in one go

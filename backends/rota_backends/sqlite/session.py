@@ -1,10 +1,10 @@
-"""What the statements of one transaction share: its time, the lanes it touched, the facts it tells, and what the
-connection remembers between transactions."""
+"""A connection in use: the state of the current transaction, and what is cached between transactions."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,12 +15,15 @@ from rota.codec.definitions import read_definition
 from rota.model.definition import JobDefinition
 from rota_backends.sqlite.codes import dump, micros
 from rota_backends.sqlite.facts import FactRow, pack
+from rota_backends.sqlite.unreadable import DAMAGE, UnreadableRow, why
 from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, WITH_HEADS, Head, Lane
 
 _WIDTH = len(NAMES)
 _REMEMBERED = 100_000
 _LANES_REMEMBERED = 5_000
-_BODIES = "SELECT d.id, d.body FROM json_each(?) e JOIN rota_definition d ON d.id = e.value"
+_BODY = "SELECT d.body, j.scope_id, j.job_id FROM rota_definition d JOIN rota_job j ON j.id = d.job WHERE d.id = ?"
+_BODIES = """SELECT d.id, d.body, j.scope_id, j.job_id FROM json_each(?) e JOIN rota_definition d ON d.id = e.value
+    JOIN rota_job j ON j.id = d.job"""
 _FACTS_A_ROW = 100  # so that a page of the relay ends with a row, or little before
 _ROWS_OF_FACTS = 200  # remembered, so that whoever made them need not read them to tell them
 
@@ -40,6 +43,8 @@ class Session:
         self._version = 0  # SQLite's counter of commits by other connections
         self._schema = 0  # and of changes of the tables: a restored copy counts as one
         self.definitions_seen = 0  # how far old definitions have been looked through
+        self.jobs_looked_at = 0  # how far jobs have been looked through for unreadable ones
+        self.unreadable_jobs: dict[int, tuple[str, str]] = {}  # by lane: scope, name and reason
         self._forget()
 
     def _forget(self) -> None:
@@ -51,6 +56,12 @@ class Session:
         self._ids: dict[JobKey, int] = {}
         self.claimed: dict[int, tuple[int, Head, UUID]] = {}  # by lane: token and run, for the settlement
         self._tells = False
+
+    def forget_lanes(self) -> None:
+        """They were changed in the file itself."""
+        self._lanes.clear()
+        self._touched.clear()
+        self.claimed.clear()
 
     # --- transactions ---
 
@@ -202,27 +213,42 @@ class Session:
     # --- definitions ---
 
     def definition(self, number: int) -> JobDefinition:
+        """Raises `UnreadableRow` where it cannot be decoded."""
         found = self._definitions.get(number)
         if found is None:
-            (body,) = self.db.execute("SELECT body FROM rota_definition WHERE id = ?", (number,)).fetchone()
-            found = self._remember(number, read_definition(body))
+            row = self.db.execute(_BODY, (number,)).fetchone()
+            if row is None:
+                raise UnreadableRow("the row of the definition is missing")
+            found = self._decoded(number, *row)
         return found
 
     def definitions(self, numbers: Collection[int]) -> dict[int, JobDefinition]:
-        """Many at once."""
+        """Many at once, without those that cannot be decoded."""
         found = {number: known for number in numbers if (known := self._definitions.get(number)) is not None}
-        missing = [number for number in numbers if number not in found]
+        missing = [number for number in numbers if number not in found and isinstance(number, int)]
         if missing:
-            for number, body in self.db.execute(_BODIES, (str(missing),)):
-                found[number] = self._remember(number, read_definition(body))
+            for number, *row in self.db.execute(_BODIES, (str(missing),)):
+                with suppress(UnreadableRow):
+                    found[number] = self._decoded(number, *row)
         return found
 
+    def _decoded(self, number: int, body: str, scope_id: str, job_id: str) -> JobDefinition:
+        try:
+            definition = read_definition(body)
+        except DAMAGE as error:
+            raise UnreadableRow(f"the definition cannot be read: {why(error)}") from None
+        if (definition.scope_id, definition.job_id) != (scope_id, job_id):
+            raise UnreadableRow("the definition cannot be read: it names another job")
+        return self._remember(number, definition)
+
     def key_of(self, number: int) -> JobKey:
-        """The job that a definition is of."""
+        """The job that a definition belongs to, also where the definition cannot be decoded."""
         key = self._keys.get(number)
         if key is None:
-            definition = self.definition(number)
-            key = self._keys[number] = JobKey(definition.scope_id, definition.job_id)
+            row = self.db.execute(_BODY, (number,)).fetchone()
+            if row is None:
+                raise UnreadableRow("the row of the definition is missing")
+            key = self._keys[number] = JobKey(*row[1:])
         return key
 
     def _remember(self, number: int, definition: JobDefinition) -> JobDefinition:
@@ -230,6 +256,7 @@ class Session:
             self._definitions.clear()
             self._keys.clear()
         self._definitions[number] = definition
+        self._keys[number] = JobKey(definition.scope_id, definition.job_id)
         return definition
 
     def store_definition(self, lane_id: int, definition: JobDefinition) -> int:

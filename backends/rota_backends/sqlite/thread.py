@@ -20,10 +20,12 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from rota.clock import Clock, VirtualClock
-from rota.errors import NotOpen, OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota.errors import NotOpen, OutcomeUnknown, RotaError, ScheduleError, StoreUnavailable, without_text
 from rota_backends.sqlite import connecting
-from rota_backends.sqlite.calls import Answer, Call, Wake, deliver
+from rota_backends.sqlite.pending_calls import Peeked, PendingCall, Wake, deliver
+from rota_backends.sqlite.repair import repair_lanes
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE, why
 
 log = logging.getLogger("rota.sqlite")
 
@@ -40,6 +42,11 @@ _BROKEN = frozenset(
 )  # fmt: skip
 
 
+def _is_damage(error: Exception) -> bool:
+    """True for what Python raises on a stored value of a wrong type; names that UTF-8 cannot hold are the caller's."""
+    return isinstance(error, DAMAGE) and not isinstance(error, RotaError | UnicodeEncodeError)
+
+
 class StoreThread:
     """A connection, the thread that owns it, and who is to be woken."""
 
@@ -49,7 +56,7 @@ class StoreThread:
         self._synchronous = synchronous
         self._patience = patience
         self._may_create = may_create
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[PendingCall | None] = SimpleQueue()
         self._session: Session | None = None
         self._seen = 0  # SQLite's counter of commits by other connections
         self._is_real = not isinstance(clock, VirtualClock)
@@ -83,24 +90,24 @@ class StoreThread:
         entry = (asyncio.get_running_loop(), wake)
         self._wakes.append(entry)
         # The thread may be asleep until somebody calls: now it has to look round. Nobody waits for the answer.
-        call = Call(lambda session: None, False, None)
+        call = PendingCall(lambda session: None, False, None)
         call.future.cancel()
         self._calls.put(call)
         return lambda: self._wakes.remove(entry) if entry in self._wakes else None
 
     def read(self, work: Callable[[Session], T]) -> asyncio.Future[T]:
-        return self._put(Call(work, False, None))
+        return self._put(PendingCall(work, False, None))
 
     def write(
         self,
         work: Callable[[Session], T],
-        peek: Callable[[Session], T | Answer] | None = None,
+        peek: Callable[[Session], T | Peeked] | None = None,
         *,
         can_wait: bool = False,
     ) -> asyncio.Future[T]:
-        return self._put(Call(work, True, peek, can_wait))
+        return self._put(PendingCall(work, True, peek, can_wait))
 
-    def _put(self, call: Call) -> asyncio.Future[Any]:
+    def _put(self, call: PendingCall) -> asyncio.Future[Any]:
         if self._process != os.getpid():  # a fork takes no threads along: nobody would ever answer
             raise NotOpen("the SQLite backend was opened before this process was forked; make another one here")
         self._calls.put(call)
@@ -126,9 +133,9 @@ class StoreThread:
             with contextlib.suppress(RuntimeError):  # the loop may be closed: nobody waits any more
                 ended.get_loop().call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
-    def _next(self) -> tuple[list[Call], bool]:
+    def _next(self) -> tuple[list[PendingCall], bool]:
         """Everything that waits now; looks round while nothing does."""
-        calls: list[Call] = []
+        calls: list[PendingCall] = []
         while len(calls) < _GROUP:
             try:
                 call = self._calls.get_nowait() if calls else self._first()
@@ -139,7 +146,7 @@ class StoreThread:
             calls.append(call)
         return calls, True
 
-    def _first(self) -> Call | None:
+    def _first(self) -> PendingCall | None:
         while True:
             try:
                 return self._calls.get(timeout=_GLANCE if self._wakes and self._is_real else None)
@@ -160,7 +167,7 @@ class StoreThread:
         except sqlite3.Error:
             return  # whoever calls next is told
 
-    def _serve(self, calls: list[Call]) -> None:
+    def _serve(self, calls: list[PendingCall]) -> None:
         writes = [call for call in calls if call.writes]
         reads = [call for call in calls if not call.writes]
         if writes and all(call.peek is not None for call in writes):
@@ -170,7 +177,7 @@ class StoreThread:
             self._find_company(writes)
         self._with_session(self._write, writes)
 
-    def _with_session(self, serve: Callable[[Session, list[Call]], T], calls: list[Call]) -> T | None:
+    def _with_session(self, serve: Callable[[Session, list[PendingCall]], T], calls: list[PendingCall]) -> T | None:
         """Whoever was served before may have broken the connection: that is no reason to fail the others."""
         if not calls:
             return None
@@ -181,7 +188,7 @@ class StoreThread:
             return None
         return serve(session, calls)
 
-    def _find_company(self, writes: list[Call]) -> None:
+    def _find_company(self, writes: list[PendingCall]) -> None:
         """A commit costs an fsync: worth a moment's wait for somebody to share it with."""
         until = time.monotonic() + min(_MOMENT + self._commit_took, _LONG_MOMENT)
         while self._is_real and all(call.can_wait for call in writes):
@@ -226,15 +233,15 @@ class StoreThread:
 
     # --- reading ---
 
-    def _peek(self, session: Session, calls: list[Call]) -> list[Call]:
-        """Answer what a snapshot can answer; the others are left."""
-        left: list[Call] = []
+    def _peek(self, session: Session, calls: list[PendingCall]) -> list[PendingCall]:
+        """Peeked what a snapshot can answer; the others are left."""
+        left: list[PendingCall] = []
 
         def peek() -> None:
             left.clear()
             for call in calls:
-                call.result = call.peek(session) if call.peek is not None else Answer.WRITE
-                if call.result is Answer.WRITE:
+                call.result = call.peek(session) if call.peek is not None else Peeked.NEEDS_WRITE
+                if call.result is Peeked.NEEDS_WRITE:
                     left.append(call)
 
         if not self._in_snapshot(session, calls, peek):
@@ -244,7 +251,7 @@ class StoreThread:
         self._deliver([call for call in calls if call not in left], False)
         return left
 
-    def _read(self, session: Session, calls: list[Call]) -> None:
+    def _read(self, session: Session, calls: list[PendingCall]) -> None:
         def read() -> None:
             for call in calls:
                 call.result = call.work(session)
@@ -256,7 +263,7 @@ class StoreThread:
                 call.error = None
                 self._with_session(self._read, [call])
 
-    def _in_snapshot(self, session: Session, calls: list[Call], work: Callable[[], None]) -> bool:
+    def _in_snapshot(self, session: Session, calls: list[PendingCall], work: Callable[[], None]) -> bool:
         def once() -> None:
             try:
                 session.begin("BEGIN")
@@ -274,7 +281,7 @@ class StoreThread:
 
     # --- writing ---
 
-    def _write(self, session: Session, calls: list[Call]) -> None:
+    def _write(self, session: Session, calls: list[PendingCall]) -> None:
         try:
             self._begin(session, calls)
         except Exception as error:
@@ -306,14 +313,27 @@ class StoreThread:
         except sqlite3.Error:
             self._drop_connection()  # which rolls back as well
 
-    def _write_each(self, calls: list[Call], error: Exception) -> None:
-        if len(calls) == 1:
+    def _write_each(self, calls: list[PendingCall], error: Exception) -> None:
+        if len(calls) == 1 and not (_is_damage(error) and self._with_session(self._repair, calls)):
             self._fail(calls, self._told(error, False))
             return
         for call in calls:
             self._with_session(self._write, [call])
 
-    def _begin(self, session: Session, calls: list[Call]) -> None:
+    def _repair(self, session: Session, calls: list[PendingCall]) -> int:
+        """Make damaged lanes anew; how many there were. The call that failed is tried again if there were any."""
+        try:
+            self._begin(session, calls)
+            repaired = repair_lanes(session)
+            session.flush()
+            session.db.execute("COMMIT")
+        except Exception:
+            log.exception("the rows of the SQLite file could not be repaired")
+            self._rollback(session)
+            return 0
+        return repaired
+
+    def _begin(self, session: Session, calls: list[PendingCall]) -> None:
         """Take the write lock, however often somebody else has it; whoever only reads is served meanwhile."""
         until, tries = time.monotonic() + self._patience, 0
         while True:
@@ -324,14 +344,14 @@ class StoreThread:
                 if not connecting.is_busy(error):
                     raise
                 if time.monotonic() > until:
-                    raise StoreUnavailable("the SQLite file is locked by another process") from None
+                    raise StoreUnavailable(connecting.LOCKED) from None
             connecting.pause(tries)
             tries += 1
             self._serve_reads(session)
 
     def _serve_reads(self, session: Session) -> None:
         """Those that came while the lock was waited for; the writes among them take their turn later."""
-        came: list[Call | None] = []
+        came: list[PendingCall | None] = []
         while not self._calls.empty():
             came.append(self._calls.get_nowait())
         reads = [call for call in came if call is not None and not call.writes]
@@ -344,7 +364,10 @@ class StoreThread:
     # --- answering ---
 
     def _told(self, error: Exception, may_have_happened: bool) -> Exception:
-        """SQLite's errors as the port's; anything else is the caller's own."""
+        """Errors of SQLite and of damaged rows as the port's own; any other is raised as it is."""
+        if _is_damage(error):
+            log.error("a call failed on a stored row that cannot be read", exc_info=without_text(error))
+            return StoreUnavailable(f"the SQLite file holds a row that cannot be read ({why(error)})")
         if not isinstance(error, sqlite3.Error):
             return error
         if connecting.primary(error) in _BROKEN:
@@ -355,10 +378,10 @@ class StoreThread:
         told = f"SQLite says: {error}"
         return OutcomeUnknown(told) if may_have_happened else StoreUnavailable(told)
 
-    def _fail(self, calls: list[Call], error: BaseException) -> None:
+    def _fail(self, calls: list[PendingCall], error: BaseException) -> None:
         for call in calls:
             call.error = error
         self._deliver(calls, False)
 
-    def _deliver(self, calls: list[Call], wakes: bool) -> None:
+    def _deliver(self, calls: list[PendingCall], wakes: bool) -> None:
         deliver(calls, list(self._wakes) if wakes else [])

@@ -9,7 +9,7 @@ from rota.backend import LeaseRef, NodeInfo, Renewal
 from rota_backends.sqlite import nodes
 from rota_backends.sqlite.claiming import held
 from rota_backends.sqlite.codes import RETRYING, span
-from rota_backends.sqlite.endings import cancel_one
+from rota_backends.sqlite.finishing import cancel_one
 from rota_backends.sqlite.lane import Lane, refresh
 from rota_backends.sqlite.session import Session
 
