@@ -14,7 +14,7 @@ from rota import JobDefinition, Manual, RetryPolicy, RunState, VirtualClock
 from rota.backend import ClaimRequest, JobKey, JobQuery, NodeInfo, Prune, Registration, RunQuery
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome
-from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
+from rota_backends.sqlite import SqliteBackend, claiming, lane, outbox, settling
 from tests.sqlite.port_calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
 
 T = TypeVar("T")
@@ -65,8 +65,8 @@ async def test_a_claim_reads_indexes_and_no_history(backend: SqliteBackend, stat
     assert "rota_history" not in told
 
 
-async def test_notices_that_were_set_aside_are_not_read_again(backend: SqliteBackend) -> None:
-    assert "rota_notice_untold" in await plan(backend, notices._UNTOLD)
+async def test_facts_of_one_audience_are_read_by_an_index(backend: SqliteBackend) -> None:
+    assert "rota_outbox_audience" in await plan(backend, outbox.PAGE)
 
 
 async def _steps_of(backend: SqliteBackend, call: Awaitable[T]) -> tuple[int, T]:
@@ -144,12 +144,9 @@ async def test_the_letters_of_a_job_are_found_among_those_of_others(backend: Sql
 
 
 async def test_the_jobs_of_an_owner_are_found_among_those_of_others(backend: SqliteBackend) -> None:
-    await backend.register(
-        [
-            Registration(job(number), 0, new_run_id(), owner="her" if number % 700 == 0 else "him")
-            for number in range(1401)
-        ]
-    )
+    for number in range(1401):
+        owner = "her" if number % 700 == 0 else "him"
+        await backend.register(Registration(job(number), 0, new_run_id(), owner=owner))
     needed, found = await _steps_of(backend, backend.jobs(JobQuery("default", owner="her", limit=2)))
     assert [each.definition.job_id for each in found] == ["job-0000", "job-0700"]
     rest = await backend.jobs(JobQuery("default", owner="her", after="job-0700"))

@@ -17,6 +17,8 @@ import pytest
 
 from rota import Cron, Event, JobDefinition, Manual, OnEvent, RunState, VirtualClock
 from rota.backend import (
+    FACTS_WANTED,
+    Audience,
     Claim,
     EventLimits,
     FactKind,
@@ -68,7 +70,7 @@ async def store(tmp_path: Path) -> Store:
     """Each job has a run of an event, which waits."""
     made = Store(tmp_path / "jobs.db")
     async with made.opened() as backend:
-        await backend.tell_facts()
+        await backend.setting(FACTS_WANTED, 0, 1)
         await backend.renew(NODE, [])
         for key in (BAD, GOOD):
             await _register(backend, key.job_id, OnEvent("shop", "Ordered"))
@@ -79,7 +81,7 @@ async def store(tmp_path: Path) -> Store:
 async def _register(backend: SqliteBackend, job_id: str, trigger: Any, **more: Any) -> None:
     record = await backend.standing(JobKey("default", job_id))
     definition = JobDefinition(job_id, "ok", trigger)
-    await backend.register([Registration(definition, record.revision, new_run_id(), **more)])
+    await backend.register(Registration(definition, record.revision, new_run_id(), **more))
 
 
 def dead(claim: Claim) -> Settlement:
@@ -102,8 +104,8 @@ async def _everything_else_works(backend: SqliteBackend) -> None:
     await backend.renew(NODE, [])
     await backend.prune(Prune(100, HOUR))
     await backend.runs(RunQuery("default", dead_letters=True))
-    assert await backend.relay("node") is not None
-    assert await backend.notices("node") is not None
+    assert await backend.outbox(Audience.EVENTS, "node") is not None
+    assert await backend.outbox(Audience.ADMINS, "node") is not None
 
 
 RUN_COLUMNS = [
@@ -163,7 +165,7 @@ async def test_an_unreadable_run_is_handed_over_again_as_unreadable(store: Store
             expired = {claim.key.job_id: claim for claim in (await backend.claim(request(number=2))).expired}
             assert expired["bad"].unreadable is not None
         assert (await backend.settle([dead(first["bad"])]))[0] == [True]
-        assert {fact.kind for fact in await backend.relay("node") or ()} >= {FactKind.DEAD_LETTERED}
+        assert {fact.kind for fact in await backend.outbox(Audience.EVENTS, "node") or ()} >= {FactKind.DEAD_LETTERED}
 
 
 @pytest.mark.parametrize(
@@ -184,9 +186,11 @@ async def test_a_definition_that_cannot_be_read_costs_its_own_job_alone(store: S
         assert (await backend.settle([dead(claims["bad"])]))[0] == [True]
         events = [Event("shop", "Ordered"), Event("_platform.jobs", "JobSucceeded", subject="good")]
         assert len((await backend.notify(events, LIMITS))[0]) == 2
-        facts = await backend.relay("node")
+        facts = await backend.outbox(Audience.EVENTS, "node")
         assert facts is not None
-        assert {fact.subject for fact in facts} == {"good"}
+        assert {fact.subject for fact in facts} == {"bad", "good"}
+        (letter,) = await backend.outbox(Audience.ADMINS, "node") or ()
+        assert (letter.key, letter.run_id) == (BAD, claims["bad"].run_id)
 
 
 async def test_a_job_that_cannot_be_read_is_repaired_by_scheduling_it_again(store: Store) -> None:

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl
 from uuid import UUID
 
 from rota.backend import (
+    RELAY_LEASE,
+    Audience,
     Backend,
     Bookmark,
     Census,
@@ -29,7 +31,6 @@ from rota.backend import (
     LockGrant,
     NewRun,
     NodeInfo,
-    Notice,
     PauseChange,
     Prune,
     Refusal,
@@ -46,7 +47,7 @@ from rota.errors import NotOpen, ScheduleError
 from rota.model.capability import Capability, Precision
 from rota.model.event import Event
 from rota.model.run import Decision, JobRun
-from rota_backends.sqlite import claiming, history, jobs, nodes, notices, occurrences, outbox, retention, settling, work
+from rota_backends.sqlite import claiming, history, jobs, locks, nodes, occurrences, outbox, retention, settings, settling, work
 from rota_backends.sqlite.connecting import SYNCHRONOUS
 from rota_backends.sqlite.schema import OLDEST_SQLITE
 from rota_backends.sqlite.thread import StoreThread
@@ -127,19 +128,13 @@ class SqliteBackend(Backend):
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         return self._store.subscribe(wake)
 
-    async def tell_facts(self) -> None:
-        await self._store.write(outbox.tell, outbox.peek_tells)
-
-    async def tell_admins(self) -> None:
-        await self._store.write(notices.tell, notices.peek_tells)
-
     # --- jobs ---
 
     async def standing(self, key: JobKey) -> JobRecord:
         return await self._store.read(lambda session: jobs.standing(session, key))
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        return await self._store.write(lambda session: jobs.register(session, batch))
+    async def register(self, new: Registration) -> Registered:
+        return await self._store.write(lambda session: jobs.register(session, new))
 
     async def remove(self, removal: Removal) -> bool:
         return await self._store.write(lambda session: jobs.remove(session, removal))
@@ -204,38 +199,21 @@ class SqliteBackend(Backend):
     async def prune(self, request: Prune) -> int:
         return await self._store.write(lambda session: retention.prune(session, request))
 
-    async def relay(
+    async def outbox(
         self,
+        audience: Audience,
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
+        failed: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
+        lease: timedelta = RELAY_LEASE,
     ) -> list[Fact] | None:
-        asked = (node_id, done, set_aside, skip, limit, lease)
+        asked = outbox.Asked(audience, node_id, done, failed, skip, limit, lease)
         return await self._store.write(
-            lambda session: outbox.relay(session, *asked),
-            lambda session: outbox.peek_relay(session, *asked),
-            can_wait=True,
-        )
-
-    async def notices(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 100,
-        lease: timedelta = timedelta(seconds=10),
-        has_notifier: bool = True,
-    ) -> list[Notice] | None:
-        asked = (node_id, done, set_aside, skip, limit, lease, has_notifier)
-        return await self._store.write(
-            lambda session: notices.relay(session, *asked),
-            lambda session: notices.peek(session, *asked),
+            lambda session: outbox.relay(session, asked),
+            lambda session: outbox.peek_relay(session, asked),
             can_wait=True,
         )
 
@@ -243,12 +221,15 @@ class SqliteBackend(Backend):
         return await self._store.read(lambda session: nodes.census(session, scope_id))
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-        return await self._store.write(lambda session: nodes.lock(session, name, node_id, ttl))
+        return await self._store.write(lambda session: locks.lock(session, name, node_id, ttl))
 
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
         if value is None:
-            return await self._store.read(lambda session: nodes.read_bookmark(session, name))
-        return await self._store.write(lambda session: nodes.bookmark(session, name, expected, value))
+            return await self._store.read(lambda session: settings.read(session, name))
+        return await self._store.write(
+            lambda session: settings.write(session, name, expected, value),
+            lambda session: settings.peek_write(session, name, expected),
+        )
 
 
 def _checked_path(path: object) -> Path:

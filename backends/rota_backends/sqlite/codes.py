@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, SafeUUID
 
-from rota.backend import FactKind
+from rota.backend import Audience, FactKind
 from rota.codec import from_dict, to_dict
 from rota.model.run import AttemptOutcome, Cause, DecisionKind, RunState
 
@@ -23,6 +23,8 @@ DECISIONS = (
     DecisionKind.SKIPPED, DecisionKind.COALESCED, DecisionKind.MISSED, DecisionKind.PAUSED, DecisionKind.SUPERSEDED,
     DecisionKind.REJECTED,
 )  # fmt: skip
+AUDIENCES = (Audience.EVENTS, Audience.ADMINS)
+AUDIENCE_CODE = {each: code for code, each in enumerate(AUDIENCES)}
 CAUSE_CODE = {each: code for code, each in enumerate(CAUSES)}
 OUTCOME_CODE = {each: code for code, each in enumerate(OUTCOMES)}
 FINAL_CODE = {each: code for code, each in enumerate(FINALS)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rota_backends.sqlite.codes import CANCELLED_CODE, DEAD_CODE, DELAYED
+from rota.backend import FactKind
+from rota_backends.sqlite.codes import CANCELLED_CODE, DEAD_CODE, DELAYED, KIND_CODE, uuid
 from rota_backends.sqlite.lane import Lane
 from rota_backends.sqlite.session import Session
 
@@ -17,11 +18,16 @@ _ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {", ".join(f"r.{name}" for name in _TAKEN.split(", "))}, {{payload}}, {{letter}}, ?, r.attempt + 1,
     coalesce(r.first_started_at, l.started_at), r.attempts, l.started_at, ?, ?, l.node, l.token, ?, ?, ?, r.ended_by
     FROM json_each(?) e JOIN rota_run r ON r.seq = e.value JOIN rota_lane l ON l.id = r.lane"""
+# Of a letter whose row is damaged the admins are told what can be read (SAFE-1).
+_WHOLE = "CASE WHEN typeof({0}) = 'integer' THEN {0} END"
 ENDED = _ENDED.format(payload="NULL", letter=0)
 DIED = _ENDED.format(payload="r.payload", letter=1)
 _CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error,
     ?, records, coalesce(?, ended_by) FROM rota_run WHERE seq = ?"""
+_LETTER = f"""SELECT ended_at, lane, definition, run_id, {_WHOLE.format("attempt")}, 0, {_WHOLE.format("cause")},
+    {_WHOLE.format("due")}, {_WHOLE.format("started_at")}, error, NULL, {_WHOLE.format("records")},
+    {_WHOLE.format("depth")} + 1 FROM rota_history WHERE seq = ?"""
 GONE = "DELETE FROM rota_run WHERE seq = ?"
 ALL_GONE = "DELETE FROM rota_run WHERE seq IN (SELECT value FROM json_each(?))"
 
@@ -50,11 +56,8 @@ def file_letter(session: Session, seq: int) -> None:
            FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
         (seq,),
     )
-    session.db.execute(
-        """INSERT INTO rota_notice (scope_id, job_id, run_id, at) SELECT j.scope_id, j.job_id, h.run_id, h.ended_at
-           FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
-        (seq,),
-    )
+    died = session.db.execute(_LETTER, (seq,)).fetchone()
+    session.letters.append((KIND_CODE[FactKind.DEAD_LETTERED], *died[:3], uuid(died[3]), *died[4:]))
 
 
 def unletter(session: Session, seq: int) -> None:

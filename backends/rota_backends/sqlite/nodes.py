@@ -1,14 +1,12 @@
-"""Who is alive and what they can run; and the named locks and bookmarks nodes share."""
+"""The nodes of the store: which are alive, and which handlers they have; the census."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from rota.backend import Census, LockGrant, NodeInfo, liveness
-from rota_backends.sqlite import jobs, notices, outbox
-from rota_backends.sqlite.codes import dump, instant, load, span
+from rota.backend import Audience, Census, NodeInfo, liveness
+from rota_backends.sqlite import jobs, locks, outbox
+from rota_backends.sqlite.codes import dump, load, span
 from rota_backends.sqlite.session import Session
-from rota_backends.sqlite.unreadable import DAMAGE, UnreadableRow
+from rota_backends.sqlite.unreadable import DAMAGE
 
 _CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim or renews a lock after a day does not exist
 
@@ -29,7 +27,7 @@ def gone(session: Session, node_id: str) -> None:
     """It left: others need not wait for its leases."""
     session.db.execute("DELETE FROM rota_node WHERE node = ?", (node_id,))
     session.db.execute("DELETE FROM rota_claim WHERE node = ?", (node_id,))
-    session.db.execute("DELETE FROM rota_relay WHERE node = ?", (node_id,))
+    locks.end_relay_leases(session, node_id)
 
 
 def alive(session: Session) -> tuple[NodeInfo, ...]:
@@ -66,47 +64,6 @@ def forget(session: Session) -> None:
     session.db.execute("DELETE FROM rota_lock WHERE until < ?", (session.now - _CLAIMS_KEPT,))
 
 
-def lock(session: Session, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-    """Take, renew or release; the token changes with the holder (LEASE-8)."""
-    row = session.db.execute("SELECT token, until, holder FROM rota_lock WHERE name = ?", (name,)).fetchone()
-    token, until, holder = row or (0, 0, "")
-    if not isinstance(token, int) or not isinstance(until, int):
-        token, until, holder = 0, 0, ""  # it cannot be read, and is taken for free (SAFE-1)
-    if holder != node_id and until > session.now:
-        return None
-    if holder != node_id:
-        token = _next_token(session)
-    if ttl is None:
-        session.db.execute("DELETE FROM rota_lock WHERE name = ?", (name,))
-        return LockGrant(name, token, session.time)
-    until = session.now + span(ttl)
-    session.db.execute("INSERT OR REPLACE INTO rota_lock VALUES (?, ?, ?, ?)", (name, token, until, node_id))
-    return LockGrant(name, token, instant(until))
-
-
-def _next_token(session: Session) -> int:
-    """Above those of all locks before: so nothing need be kept of one that is over."""
-    session.db.execute("UPDATE rota_meta SET value = value + 1 WHERE name = 'locks'")
-    return int(session.one("SELECT value FROM rota_meta WHERE name = 'locks'"))
-
-
-def read_bookmark(session: Session, name: str) -> int:
-    """0 where there is none."""
-    stored = session.one("SELECT value FROM rota_bookmark WHERE name = ?", (name,))
-    if stored is not None and not isinstance(stored, int):
-        raise UnreadableRow(f"the stored position {name!r} is not a number: delete its row from rota_bookmark, or set it")
-    return stored or 0
-
-
-def bookmark(session: Session, name: str, expected: int | None, value: int) -> int:
-    """Set it if it is still what was expected; what is stored then."""
-    stored = read_bookmark(session, name)
-    if stored != expected:
-        return stored
-    session.db.execute("INSERT OR REPLACE INTO rota_bookmark VALUES (?, ?)", (name, value))
-    return value
-
-
 def census(session: Session, scope_id: str | None) -> Census:
     """Counts of one scope, or of all."""
     of = "" if scope_id is None else " AND lane IN (SELECT id FROM rota_job WHERE scope_id = :scope)"
@@ -127,12 +84,10 @@ def census(session: Session, scope_id: str | None) -> Census:
         queued=count(f"SELECT count(*) FROM rota_run WHERE 1 = 1{of}") - running,
         running=running,
         dead_letters=count(f"SELECT count(*) FROM rota_letter{letters}"),
-        set_aside=count(
-            "SELECT (SELECT count(*) FROM rota_aside) + (SELECT count(*) FROM rota_notice WHERE problem IS NOT NULL)"
-        ),
+        set_aside=count("SELECT count(*) FROM rota_aside"),
         nodes=nodes,
         missing_handlers=tuple(sorted(stored.difference(*(node.handlers for node in nodes)))),
-        untold_since=outbox.untold_since(session),
-        unnoticed_since=notices.untold_since(session),
+        untold_since=outbox.untold_since(session, Audience.EVENTS),
+        unnoticed_since=outbox.untold_since(session, Audience.ADMINS),
         unreadable=jobs.unreadable(session, scope_id),
     )

@@ -58,8 +58,7 @@ def create(db: sqlite3.Connection) -> None:
     """Make the tables, inside the caller's transaction."""
     for statement in _statements():
         db.execute(statement)
-    rest = "('tells_facts', 0), ('tells_admins', 0), ('runs', 0), ('locks', 0)"
-    db.execute(f"INSERT INTO rota_meta VALUES ('schema', ?), {rest}", (VERSION,))
+    db.execute("INSERT INTO rota_meta VALUES ('schema', ?), ('runs', 0), ('locks', 0)", (VERSION,))
 
 
 @cache

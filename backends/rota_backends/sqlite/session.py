@@ -9,16 +9,17 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from rota.backend import JobKey
+from rota.backend import FACTS_WANTED, Audience, JobKey
 from rota.clock import Clock
 from rota.codec.definitions import read_definition
 from rota.model.definition import JobDefinition
-from rota_backends.sqlite.codes import dump, micros
+from rota_backends.sqlite.codes import AUDIENCE_CODE, dump, micros
 from rota_backends.sqlite.facts import FactRow, pack
 from rota_backends.sqlite.unreadable import DAMAGE, UnreadableRow, why
 from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, WITH_HEADS, Head, Lane
 
 _WIDTH = len(NAMES)
+SETTING = "SELECT value FROM rota_setting WHERE name = ?"
 _REMEMBERED = 100_000
 _LANES_REMEMBERED = 5_000
 _BODY = "SELECT d.body, j.scope_id, j.job_id FROM rota_definition d JOIN rota_job j ON j.id = d.job WHERE d.id = ?"
@@ -37,7 +38,8 @@ class Session:
         self.time: datetime = clock.now()
         self.now = 0  # the same, as stored
         self.has_news = False  # something may have become claimable or due
-        self.facts: list[FactRow] = []
+        self.facts: list[FactRow] = []  # for the event store
+        self.letters: list[FactRow] = []  # facts for the admins
         self._touched: dict[int, Lane] = {}  # by this transaction
         self._last_seq: int | None = None
         self._version = 0  # SQLite's counter of commits by other connections
@@ -73,6 +75,7 @@ class Session:
         self._touched.clear()
         self._last_seq = None
         self.facts.clear()
+        self.letters.clear()
         (version,) = self.db.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._lanes) > _LANES_REMEMBERED:
             self._lanes.clear()
@@ -103,8 +106,9 @@ class Session:
         self.write_lanes()
         if self._last_seq is not None:
             self.db.execute("UPDATE rota_meta SET value = ? WHERE name = 'runs'", (self._last_seq,))
-        if self.facts:
-            self._write_facts()
+        for audience, facts in ((Audience.EVENTS, self.facts), (Audience.ADMINS, self.letters)):
+            if facts:
+                self._write_facts(AUDIENCE_CODE[audience], facts)
 
     def next_seq(self) -> int:
         """The number of the next run to arrive: never given twice."""
@@ -113,22 +117,21 @@ class Session:
         self._last_seq += 1
         return self._last_seq
 
-    def _write_facts(self) -> None:
-        for first in range(0, len(self.facts), _FACTS_A_ROW):
-            facts = dict(enumerate(self.facts[first : first + _FACTS_A_ROW]))
-            row = (len(facts), pack(facts))
-            made = self.db.execute("INSERT INTO rota_fact (count, body) VALUES (?, ?)", row)
-            if len(self.untold) < _ROWS_OF_FACTS and made.lastrowid is not None:
-                self.untold[made.lastrowid] = facts
-        self.facts.clear()
+    def _write_facts(self, audience: int, made: list[FactRow]) -> None:
+        for first in range(0, len(made), _FACTS_A_ROW):
+            facts = dict(enumerate(made[first : first + _FACTS_A_ROW]))
+            row = (audience, len(facts), pack(facts))
+            stored = self.db.execute("INSERT INTO rota_outbox (audience, count, body) VALUES (?, ?, ?)", row)
+            if len(self.untold) < _ROWS_OF_FACTS and stored.lastrowid is not None:
+                self.untold[stored.lastrowid] = facts
+        made.clear()
 
     # --- facts ---
 
     @property
     def tells_facts(self) -> bool:
         if not self._tells:
-            (stored,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'tells_facts'").fetchone()
-            self._tells = bool(stored)
+            self._tells = bool(self.one(SETTING, (FACTS_WANTED,)))
         return self._tells
 
     # --- lanes ---
