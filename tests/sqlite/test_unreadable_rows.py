@@ -271,6 +271,7 @@ async def test_a_damaged_lane_keeps_no_other_job_waiting(store: Store, column: s
 async def test_a_lane_whose_lease_is_no_number_is_made_anew_and_its_run_starts_again(store: Store) -> None:
     async with store.opened() as backend:
         before = await _claimed(backend)
+        await backend.settle([succeeded(before["good"])])
     store.damage(f"UPDATE rota_lane SET lease_until = 'x' WHERE id = {_BAD_LANE}")
     async with store.opened() as backend:
         again = (await _claimed(backend))["bad"]

@@ -85,7 +85,10 @@ def _kinds(session: Session, request: ClaimRequest) -> Iterator[Kind]:
             is_served = kind[2] not in served  # nobody has it: it is handed out to be dead-lettered (RETRY-4)
         if is_served and (request.queues is None or request.queues.get(kind[1], 0) > 0):
             yield kind
-        kind = session.db.execute(_NEXT_KIND, kind).fetchone()
+        following = session.db.execute(_NEXT_KIND, kind).fetchone()
+        if following == kind:
+            raise ValueError("ready_at of a lane is no number, and sorts behind all numbers")  # repaired by the thread
+        kind = following
 
 
 def _ready(session: Session, request: ClaimRequest) -> list[int]:

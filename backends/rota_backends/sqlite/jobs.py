@@ -41,7 +41,7 @@ from rota_backends.sqlite.codes import (
 from rota_backends.sqlite.finishing import cancel_unstarted
 from rota_backends.sqlite.lane import Lane, refresh
 from rota_backends.sqlite.session import Session
-from rota_backends.sqlite.unreadable import DAMAGE, whole, why
+from rota_backends.sqlite.unreadable import DAMAGE, whole, whole_or_none, why
 
 MAX_DECISIONS = 1000
 _UNSCHEDULED = "unscheduled"
@@ -88,7 +88,7 @@ def _stored_or_none(session: Session, row: tuple[Any, ...]) -> StoredJob | None:
 
 def _stored(session: Session, row: tuple[Any, ...]) -> StoredJob:
     definition, revision, owner, paused, next_due, decided, unfinished, lease_until, head, *times = row
-    whole(revision)
+    whole(revision), whole(unfinished), whole_or_none(lease_until)
     running = None if lease_until is None else session.one("SELECT run_id FROM rota_run WHERE seq = ?", (head,))
     return StoredJob(
         session.definition(definition), revision, owner, paused, instant_or_none(next_due), instant_or_none(decided),
