@@ -73,6 +73,8 @@ class SqliteBackend(Backend):
         precision: Precision = Precision.MINUTE,
         synchronous: str = "FULL",
     ) -> None:
+        _check_clock(clock)
+        _check_precision(precision)
         super().__init__(clock=clock, precision=precision)
         self._path = _checked_path(path)
         self._synchronous = _checked_synchronous(synchronous)
@@ -233,9 +235,9 @@ class SqliteBackend(Backend):
 
 
 def _checked_path(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise ScheduleError("path", "must be the path of a file")
-    text = os.fspath(path)
+    text = _text_of(path)
+    if not text:
+        raise ScheduleError("path", f"must be the path of a file, such as jobs.db, not {type(path).__name__}")
     if isinstance(text, str) and "\0" in text:
         raise ScheduleError("path", "must be the path of a file, without NUL")
     if not isinstance(text, str) or text.startswith((":memory:", "file:")):
@@ -245,7 +247,31 @@ def _checked_path(path: object) -> Path:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
         raise ScheduleError("path", f"this Python has SQLite {sqlite3.sqlite_version}, at least {oldest} is needed")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ScheduleError("path", "has characters that no file name of this system can have") from None
     return Path(text).absolute()
+
+
+def _text_of(path: object) -> object:
+    """None where it is no path at all."""
+    if not isinstance(path, str | os.PathLike):
+        return None
+    try:
+        return os.fspath(path)
+    except Exception:  # of a path class of the caller's
+        return None
+
+
+def _check_clock(clock: object) -> None:
+    if clock is not None and not isinstance(clock, Clock):
+        raise ScheduleError("clock", f"must be a Clock, not {type(clock).__name__}")
+
+
+def _check_precision(precision: object) -> None:
+    if not isinstance(precision, Precision):
+        raise ScheduleError("precision", f"must be Precision.MINUTE or Precision.SECOND, not {type(precision).__name__}")
 
 
 def _checked_synchronous(value: object) -> str:
