@@ -8,13 +8,14 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, OutcomeUnknown, RunState, Scheduler
-from rota.backend import Bookmark, EventLimits, JobKey, JobQuery, NewRun, Registered, Registration, RunQuery
+from rota.backend import Bookmark, EventLimits, JobKey, JobQuery, NewRun, Prune, Registered, Registration, RunQuery
 from rota.errors import NotOpen, StoreUnavailable
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
@@ -22,6 +23,7 @@ from rota_backends.sqlite import SqliteBackend, connecting
 from rota_backends.sqlite import backend as module
 from rota_backends.sqlite.session import Session
 from tests.patience import PATIENCE
+from tests.sqlite.port_calls import HOUR, request
 
 KEY = JobKey("default", "job")
 
@@ -256,6 +258,26 @@ async def test_nothing_is_remembered_of_a_store_that_was_restored_under_it(
     await other.close()
     assert [each.definition.job_id for each in await backend.jobs(JobQuery("default"))] == ["job", "other"]
     assert (await backend.standing(JobKey("default", "lost"))).job is None
+
+
+@pytest.mark.parametrize("table", ["rota_job", "rota_lane", "rota_run", "rota_meta", "rota_setting", "rota_outbox"])
+async def test_a_table_that_is_dropped_is_a_store_that_is_away(
+    backend: SqliteBackend, tmp_path: Path, table: str
+) -> None:  # SAFE-2
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as other:
+        other.execute(f"DROP TABLE {table}")
+    calls = (
+        backend.standing(KEY),
+        backend.enqueue([enqueue()]),
+        backend.census(),
+        backend.claim(request()),
+        backend.setting("position"),
+        backend.prune(Prune(1, HOUR)),
+    )
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    errors = [each for each in answers if isinstance(each, BaseException)]
+    assert errors
+    assert {type(each) for each in errors} <= {StoreUnavailable, OutcomeUnknown}
 
 
 async def test_a_commit_that_fails_may_have_happened(backend: SqliteBackend) -> None:

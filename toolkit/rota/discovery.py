@@ -7,8 +7,10 @@ method is made by its constructor, with `precision=…` if the URL has `?precisi
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
+from urllib.parse import urlsplit
 
 from rota.backend.port import Backend
 from rota.clock import Clock
@@ -37,6 +39,7 @@ def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
 
 def _from_url(make: Any, url: str, options: dict[str, Any]) -> object:
     try:
+        _check_ports(url)
         return make.from_url(url, **options)
     except RotaError:
         raise
@@ -44,6 +47,14 @@ def _from_url(make: Any, url: str, options: dict[str, Any]) -> object:
         raise ScheduleError(
             "backend", "cannot be read as a URL: check the host, its brackets, and the port, which is at most 65535"
         ) from None
+
+
+def _check_ports(url: str) -> None:
+    """Of every host: some databases take several. Raises a ValueError."""
+    hosts = urlsplit(url).netloc.rpartition("@")[2]
+    for port in re.findall(r":(\d+)(?:,|$)", hosts):
+        if not 0 < int(port[:9]) <= 65535:
+            raise ValueError
 
 
 def _constructor_options(scheme: str, rest: str) -> dict[str, Any]:

@@ -62,7 +62,9 @@ class UnsupportedCapability(ScheduleError):
     """Something the backend does not declare (CAP-1); names what was asked for and what there is."""
 
     def __init__(self, backend: str, asked: str, offered: str, *, field: str = "requires") -> None:
-        super().__init__(field, f"{asked} was asked for, but the backend {backend!r} offers {offered}{_way_out(asked, offered)}")
+        super().__init__(
+            field, f"{asked} was asked for, but the backend {backend!r} offers {offered}{_way_out(asked, offered)}"
+        )
         self.backend = backend
         self.asked = asked
         self.offered = offered

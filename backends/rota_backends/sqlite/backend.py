@@ -47,7 +47,19 @@ from rota.errors import NotOpen, ScheduleError
 from rota.model.capability import Capability, Precision
 from rota.model.event import Event
 from rota.model.run import Decision, JobRun
-from rota_backends.sqlite import claiming, history, jobs, locks, nodes, occurrences, outbox, retention, settings, settling, work
+from rota_backends.sqlite import (
+    claiming,
+    history,
+    jobs,
+    locks,
+    nodes,
+    occurrences,
+    outbox,
+    retention,
+    settings,
+    settling,
+    work,
+)
 from rota_backends.sqlite.connecting import SYNCHRONOUS
 from rota_backends.sqlite.schema import OLDEST_SQLITE
 from rota_backends.sqlite.thread import StoreThread
@@ -271,7 +283,9 @@ def _check_clock(clock: object) -> None:
 
 def _check_precision(precision: object) -> None:
     if not isinstance(precision, Precision):
-        raise ScheduleError("precision", f"must be Precision.MINUTE or Precision.SECOND, not {type(precision).__name__}")
+        raise ScheduleError(
+            "precision", f"must be Precision.MINUTE or Precision.SECOND, not {type(precision).__name__}"
+        )
 
 
 def _checked_synchronous(value: object) -> str:

@@ -11,9 +11,9 @@ from rota.backend import Claim, Claimed, ClaimRequest, JobKey
 from rota.model.definition import JobDefinition
 from rota.model.event import Event
 from rota_backends.sqlite import nodes
-from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid
 from rota_backends.sqlite.lane import COLUMNS, HEAD, NAMES, Head, Lane, refresh
+from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.unreadable import DAMAGE, key_of_lane, partial_definition, salvaged
 

@@ -99,7 +99,7 @@ def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ScheduleError("path", f"{name} is not a folder: name a file in one")
     if not os.access(folder, os.X_OK):
-        raise ScheduleError("path", f"the folder {name} may not be entered by this user: allow it, or name another file")
+        raise ScheduleError("path", f"this user may not enter the folder {name}: allow it, or name another file")
 
 
 def _check_file(path: Path, mode: int) -> None:

@@ -167,7 +167,9 @@ def _view(session: Session, row: Row, attempts: tuple[Attempt, ...], **more: Any
     (_, _, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed, _, _, _, error,
      records, _) = row[:_SHARED_COLUMNS]  # fmt: skip
     key = session.key_of(definition)
-    whole(missed), whole(more["attempt"]), whole_or_none(records)
+    whole(missed)
+    whole(more["attempt"])
+    whole_or_none(records)
     return JobRun(
         run_id=uuid(run_id),
         job_id=key.job_id,

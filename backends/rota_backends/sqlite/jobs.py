@@ -88,7 +88,9 @@ def _stored_or_none(session: Session, row: tuple[Any, ...]) -> StoredJob | None:
 
 def _stored(session: Session, row: tuple[Any, ...]) -> StoredJob:
     definition, revision, owner, paused, next_due, decided, unfinished, lease_until, head, *times = row
-    whole(revision), whole(unfinished), whole_or_none(lease_until)
+    whole(revision)
+    whole(unfinished)
+    whole_or_none(lease_until)
     running = None if lease_until is None else session.one("SELECT run_id FROM rota_run WHERE seq = ?", (head,))
     return StoredJob(
         session.definition(definition), revision, owner, paused, instant_or_none(next_due), instant_or_none(decided),

@@ -30,7 +30,6 @@ from rota.model.event import Event
 from rota.model.run import Decision, DecisionKind
 from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota_backends.sqlite import keys, settings
-from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.codes import (
     CAUSE_CODE,
     CRON_CODE,
@@ -51,6 +50,7 @@ from rota_backends.sqlite.codes import (
 from rota_backends.sqlite.finishing import file_letter, unletter
 from rota_backends.sqlite.jobs import remember
 from rota_backends.sqlite.lane import Lane, first_start, offer, refresh
+from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.session import Session
 
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,

@@ -15,8 +15,8 @@ from rota.codec.definitions import read_definition
 from rota.model.definition import JobDefinition
 from rota_backends.sqlite.codes import AUDIENCE_CODE, dump, micros
 from rota_backends.sqlite.facts import FactRow, pack
-from rota_backends.sqlite.unreadable import DAMAGE, UnreadableRow, why
 from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, WITH_HEADS, Head, Lane
+from rota_backends.sqlite.unreadable import DAMAGE, UnreadableRow, why
 
 _WIDTH = len(NAMES)
 SETTING = "SELECT value FROM rota_setting WHERE name = ?"

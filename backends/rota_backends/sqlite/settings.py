@@ -11,7 +11,9 @@ def read(session: Session, name: str) -> int:
     """0 when it is new."""
     stored = session.one(SETTING, (name,))
     if stored is not None and not isinstance(stored, int):
-        raise UnreadableRow(f"the setting {name!r} in the table rota_setting is not a whole number: correct or delete it")
+        raise UnreadableRow(
+            f"the setting {name!r} in the table rota_setting is not a whole number: correct or delete it"
+        )
     return stored or 0
 
 

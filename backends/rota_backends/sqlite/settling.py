@@ -40,7 +40,11 @@ _READY = _SUCCEEDED.format(head="(SELECT min(w.seq) FROM rota_run w WHERE w.lane
 
 def _checked(head: Head) -> Head:
     """Raises where a fact could not be made of it."""
-    uuid(head[1]), CAUSES[head[3]], instant_or_none(head[4]), whole(head[5]), whole(head[6])
+    uuid(head[1])
+    CAUSES[head[3]]
+    instant_or_none(head[4])
+    whole(head[5])
+    whole(head[6])
     return head
 
 

@@ -320,8 +320,8 @@ class StoreThread:
         for call in calls:
             self._with_session(self._write, [call])
 
-    def _repair(self, session: Session, calls: list[PendingCall]) -> int:
-        """Make damaged lanes anew; how many there were. The call that failed is tried again if there were any."""
+    def _repair(self, session: Session, calls: list[PendingCall]) -> bool:
+        """Make damaged lanes anew. True if there were any: then the call that failed is tried again."""
         try:
             self._begin(session, calls)
             repaired = repair_lanes(session)
@@ -330,8 +330,8 @@ class StoreThread:
         except Exception:
             log.exception("the rows of the SQLite file could not be repaired")
             self._rollback(session)
-            return 0
-        return repaired
+            return False
+        return repaired > 0
 
     def _begin(self, session: Session, calls: list[PendingCall]) -> None:
         """Take the write lock, however often somebody else has it; whoever only reads is served meanwhile."""

@@ -11,8 +11,9 @@ from rota.errors import RotaError
 from rota.model.definition import JobDefinition, Manual
 from rota.model.event import Event
 from rota.model.ids import new_run_id
+from rota.model.run import Cause
 from rota.model.validation import DEFAULT_SCOPE, check_name
-from rota_backends.sqlite.codes import CAUSE_CODE, CAUSES, Cause, instant_or_none, load, uuid
+from rota_backends.sqlite.codes import CAUSE_CODE, CAUSES, instant_or_none, load, uuid
 
 if TYPE_CHECKING:
     from rota_backends.sqlite.session import Session
@@ -29,7 +30,9 @@ def why(error: BaseException) -> str:
     """What is wrong, without the stored value: it may be secret (ACCESS-2)."""
     if isinstance(error, RotaError):
         return str(error)
-    return "is not JSON" if isinstance(error, JSONDecodeError) else f"has a wrong type or value ({type(error).__name__})"
+    return (
+        "is not JSON" if isinstance(error, JSONDecodeError) else f"has a wrong type or value ({type(error).__name__})"
+    )
 
 
 def whole(stored: object) -> int:

@@ -11,7 +11,7 @@ from importlib import import_module
 from inspect import isawaitable, signature
 from pathlib import Path, PurePath
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -93,10 +93,9 @@ APP_KINDS = (
     "a HandlerRegistry, a JobContainer, a Scheduler, "
     "or a function (also async, also an async context manager) without arguments that makes one of them"
 )
-App = Union["HandlerRegistry", "Scheduler"]
 
 
-async def load_app(spec: str, resources: AsyncExitStack | None) -> App:
+async def load_app(spec: str, resources: AsyncExitStack | None) -> HandlerRegistry | Scheduler:
     """What MODULE:NAME is or makes. What an async context manager yields is closed with `resources`; without them
     such a function is refused, because entering it may start a node."""
     from rota.handlers import HandlerRegistry

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
-from types import CodeType, FrameType
+from types import CodeType, CoroutineType, FrameType
 from typing import Any
 
 import click
@@ -87,10 +87,15 @@ def _frames_of(task: asyncio.Task[Any]) -> list[FrameType]:
     """The coroutines that wait for each other, the outermost first."""
     frames: list[FrameType] = []
     step: Any = task.get_coro()
-    while step is not None and getattr(step, "cr_frame", None) is not None:
-        frames.append(step.cr_frame)
-        step = step.cr_await
+    while (frame := getattr(step, "cr_frame", None) or getattr(step, "gi_frame", None)) is not None:
+        frames.append(frame)
+        step = getattr(step, "cr_await", None) or getattr(step, "gi_yieldfrom", None) or _driven_by(frame)
     return frames
+
+
+def _driven_by(frame: FrameType) -> object:
+    """The executor drives a handler's coroutine by hand, in a context of its own: it is a local variable there."""
+    return next((each for each in frame.f_locals.values() if isinstance(each, CoroutineType)), None)
 
 
 def _outermost_first(frame: FrameType | None) -> list[FrameType]:

@@ -95,21 +95,23 @@ class _RegistryOptions:
     concurrency: int
     drain_timeout: float
 
-    def scheduler(self, handlers: HandlerRegistry) -> tuple[Scheduler, str]:
-        """And the store, as it may be shown."""
+    def scheduler(self, handlers: HandlerRegistry) -> tuple[Scheduler, str, timedelta]:
+        """And the store, as it may be shown, and how long it is waited for."""
         from rota.discovery import open_backend
         from rota.scheduler.scheduler import Scheduler
 
         events, url = load_events(self.app, self.events_name), backend_url(self.url)
+        backend = open_backend(url)
         made = Scheduler(
-            open_backend(url),
+            backend,
             handlers,
             events=events,
             queues=_parsed(self.queues),
             concurrency=self.concurrency,
             drain_timeout=timedelta(seconds=self.drain_timeout),
         )
-        return made, url if url.startswith("sqlite:") else url.partition(":")[0]  # no password
+        where = url if url.startswith("sqlite:") else url.partition(":")[0]  # no password
+        return made, where, backend.patience
 
     def refuse(self) -> None:
         names = {"url": "--backend", "events_name": "--events", "queues": "--queues", "concurrency": "--concurrency",
@@ -129,24 +131,32 @@ async def _work(app: str, jobs: list[JobDefinition], given: _RegistryOptions) ->
     async with AsyncExitStack() as resources:
         found = await load_app(app, resources)
         if isinstance(found, HandlerRegistry):
-            scheduler, where = given.scheduler(found)
+            await _serve(*given.scheduler(found), jobs)
         else:
             given.refuse()
-            scheduler, where = found, "its own store"
-        await _serve(scheduler, jobs, where)
+            await _serve(found, "its own store", None, jobs)
     click.echo("gone")
 
 
-async def _serve(scheduler: Scheduler, jobs: list[JobDefinition], where: str) -> None:
+async def _serve(scheduler: Scheduler, where: str, patience: timedelta | None, jobs: list[JobDefinition]) -> None:
     async with AsyncExitStack() as node:
         if not _is_entered(scheduler):
-            with _word_of_a_wait(where):
+            with _word_of_a_wait(where, patience):
                 await node.enter_async_context(scheduler)
+        until_signalled = await _hearing_signals(scheduler, node)
         await _schedule(scheduler, jobs)
         await _warn(scheduler, jobs)
         click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, twice ends")
-        await scheduler.run_forever()
+        await until_signalled
         click.echo("draining; once more to end now")
+
+
+async def _hearing_signals(scheduler: Scheduler, node: AsyncExitStack) -> asyncio.Task[None]:
+    """From now on a signal drains the node: runs may have started."""
+    until_signalled = asyncio.create_task(scheduler.run_forever())
+    node.callback(until_signalled.cancel)
+    await asyncio.sleep(0)
+    return until_signalled
 
 
 def _is_entered(scheduler: Scheduler) -> bool:
@@ -180,9 +190,10 @@ async def _warn(scheduler: Scheduler, jobs: list[JobDefinition]) -> None:
 
 
 @contextmanager
-def _word_of_a_wait(where: str) -> Generator[None]:
-    """A store that cannot be reached is tried for a while: not in silence."""
-    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, f"{where} does not answer yet; trying on")
+def _word_of_a_wait(where: str, patience: timedelta | None) -> Generator[None]:
+    """Say that the store cannot be reached while it is tried again."""
+    limit = "" if patience is None else f", {patience.total_seconds():g} s at most"
+    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, f"waiting for {where}: still trying{limit}")
     try:
         yield
     finally:
