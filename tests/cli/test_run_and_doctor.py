@@ -272,14 +272,38 @@ def test_stored_jobs_that_nobody_can_run_are_named(folder: Path) -> None:
     assert CliRunner().invoke(main, ["doctor", "shop_jobs:handlers"]).exit_code == 0
 
 
+def test_the_doctor_names_a_job_that_cannot_be_read(folder: Path) -> None:
+    asyncio.run(_store_a_job())
+    with closing(sqlite3.connect("rota.db")) as db, db:
+        db.execute("UPDATE rota_definition SET body = '{'")
+    result = CliRunner().invoke(main, ["doctor", "shop_jobs:handlers"])
+    assert result.exit_code == 1
+    assert "'touch' in scope 'default': the definition cannot be read" in result.output
+    assert "schedule it again" in result.output
+
+
+def test_a_node_warns_of_stored_jobs_whose_handler_no_node_has(folder: Path) -> None:
+    asyncio.run(_store_a_job("lost"))
+    with node() as process:
+        assert process.stdout is not None
+        said: list[str] = []
+        for line in iter(process.stdout.readline, ""):
+            said.append(line)
+            if "is at work" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+    assert any(line.startswith("warning: handlers: ") and "lost" in line for line in said), said
+
+
 async def _make_store(url: str) -> None:
     async with Scheduler.open(url, HandlerRegistry(), concurrency=0):
         pass
 
 
-async def _store_a_job() -> None:
+async def _store_a_job(name: str = "touch") -> None:
     async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
-        await client.schedule(JobDefinition("touch", "touch", Manual()))
+        await client.schedule(JobDefinition(name, name, Manual()))
 
 
 def test_a_store_that_does_not_answer_is_told_before_it_is_given_up(

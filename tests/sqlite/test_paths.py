@@ -188,7 +188,9 @@ def test_what_is_no_path_is_refused_when_made(path: Any) -> None:
         SqliteBackend(path)
 
 
-@pytest.mark.parametrize(("field", "value"), [("clock", 5), ("clock", "now"), ("precision", "second"), ("precision", None)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("clock", 5), ("clock", "now"), ("precision", "second"), ("precision", None)]
+)
 def test_a_wrong_argument_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ScheduleError) as refused:
         SqliteBackend("jobs.db", **{field: value})

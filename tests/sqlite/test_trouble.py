@@ -7,8 +7,8 @@ import gc
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
-from datetime import timedelta
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
