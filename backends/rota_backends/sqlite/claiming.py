@@ -33,7 +33,7 @@ _NEXT_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT
 _AWAKE = "SELECT 1 FROM rota_lane WHERE wake_at <= ? LIMIT 1"
 # The most important first: where more have come than are woken in one go, those are in the line when it is read.
 _WOKEN = "SELECT id FROM rota_lane WHERE wake_at <= ? ORDER BY rank, wake_at LIMIT ?"
-_WOKEN_AT_ONCE = 1000  # after an outage thousands may have come, and everybody waits while they are
+_WOKEN_AT_ONCE = 1000  # after an outage thousands may be due, and other calls wait meanwhile
 _HOLDERS = """SELECT node, lease_until FROM rota_lane WHERE lease_until IS NOT NULL AND node > ?
     ORDER BY node, lease_until LIMIT 1"""
 
@@ -42,7 +42,7 @@ Row = tuple[Any, ...]
 
 
 def peek_claim(session: Session, request: ClaimRequest) -> Claimed | Peeked:
-    """Whether there is anything to claim; if not, that is the answer, and nothing was written."""
+    """Answer from a snapshot where nothing can be claimed."""
     if session.one(_AWAKE, (session.now,)) is not None:
         return Peeked.NEEDS_WRITE
     if request.limit > 0 and (_is_repeat(session, request) or next(_kinds(session, request), None) is not None):

@@ -1,4 +1,4 @@
-"""How runs end: from the unfinished to the history, where retention finds them."""
+"""Finished runs: they move from the unfinished runs to the history."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OLDEST = "SELECT seq, run_id FROM rota_history WHERE lane = ? AND letter = 0 OR
 
 
 def finish(session: Session, state: int, how: Ending, runs: list[int]) -> None:
-    """Move leased runs that ended alike; who held them is read from their lanes."""
+    """Move leased runs that ended alike to the history; their holders are read from the lanes."""
     db, seqs, (outcome, error, reason, records) = session.db, str(runs), how
     is_dead = state == DEAD_CODE
     db.execute(DIED if is_dead else ENDED, (state, session.now, outcome, error, reason, records, seqs))
@@ -50,7 +50,7 @@ def finish(session: Session, state: int, how: Ending, runs: list[int]) -> None:
 
 
 def file_letter(session: Session, seq: int) -> None:
-    """List it until somebody replays or discards it, and note that the admins are to be told (RETRY-5)."""
+    """List the letter until it is replayed or discarded, and put a fact for the admins into the outbox (RETRY-5)."""
     session.db.execute(
         """INSERT INTO rota_letter SELECT j.scope_id, h.ended_at, h.seq
            FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
@@ -107,6 +107,6 @@ def forget_oldest(session: Session, lane: Lane, keep: int, limit: int) -> int:
 
 
 def forget(session: Session, rows: list[tuple[int, bytes]]) -> None:
-    """As if they had never been, except for keys, marks and last times."""
+    """Delete runs and their ids; keys, marks and last times stay."""
     session.db.executemany("DELETE FROM rota_history WHERE seq = ?", [(seq,) for seq, _ in rows])
     session.db.executemany("DELETE FROM rota_ident WHERE run_id = ?", [(run_id,) for _, run_id in rows])

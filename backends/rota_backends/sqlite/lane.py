@@ -122,14 +122,14 @@ class Lane:
         self.ready_at = self.wake_at = None
 
     def free(self) -> None:
-        """Nobody holds it any more; what was said of the leased run goes with the lease."""
+        """End the lease, with the request to stop that belonged to it."""
         self.lease_until = self.node = self.started_at = self.stop = None
         self.removed = 0
         self.is_changed = True
 
 
 def refresh(session: Session, *lanes: Lane) -> None:
-    """Find the heads and say since when the lanes are claimable, or when to look again."""
+    """Find the next run of each lane, and since when the lane is claimable or when to look again."""
     waiting: dict[int, tuple[Lane, int]] = {}
     for lane in lanes:
         since = _ready_since(lane, session.now)
@@ -150,7 +150,8 @@ def refresh(session: Session, *lanes: Lane) -> None:
 
 
 def _ready_since(lane: Lane, now: int) -> int:
-    """It keeps its place in the line; one that waited for an instant has it from then on, however late one looks."""
+    """A ready lane keeps its place; a lane that waited for an instant is ready since that instant, however late this is
+    noticed."""
     if lane.ready_at is not None:
         return lane.ready_at
     return now if lane.wake_at is None else min(lane.wake_at, now)

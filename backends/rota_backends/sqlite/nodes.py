@@ -24,14 +24,14 @@ def seen(session: Session, node: NodeInfo) -> None:
 
 
 def gone(session: Session, node_id: str) -> None:
-    """It left: others need not wait for its leases."""
+    """The node has left; other nodes need not wait for its lease."""
     session.db.execute("DELETE FROM rota_node WHERE node = ?", (node_id,))
     session.db.execute("DELETE FROM rota_claim WHERE node = ?", (node_id,))
     locks.end_relay_leases(session, node_id)
 
 
 def alive(session: Session) -> tuple[NodeInfo, ...]:
-    """Not heard of for longer than their lease: not alive."""
+    """The nodes that were heard of within their lease."""
     rows = session.db.execute("SELECT info FROM rota_node WHERE until > ? ORDER BY seen_at", (session.now,))
     return tuple(node for (info,) in rows if (node := _read(info)) is not None)
 

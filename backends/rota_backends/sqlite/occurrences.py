@@ -1,4 +1,4 @@
-"""Reasons to run: due instants, calls, events. Each becomes a run in its lane, or a recorded refusal."""
+"""Occurrences: due instants, triggers and events. Each becomes a run in its lane, or a recorded refusal."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _replayed_by(session: Session, lane: Lane, letter: UUID) -> UUID | Refusal |
 
 
 def _take_over(session: Session, letter: bytes, run_id: bytes) -> tuple[bytes, str | None, int]:
-    """What a replay has of its letter, which is replayed from now on."""
+    """Mark the letter as replayed; its payload, event and depth are the replay's."""
     seq, payload, event, depth, definition = session.db.execute(
         """SELECT h.seq, h.payload, h.event, h.depth, h.definition
            FROM rota_ident i JOIN rota_history h ON h.seq = i.seq WHERE i.run_id = ?""",
@@ -258,7 +258,7 @@ def _are_heard(session: Session, events: Sequence[Event]) -> bool:
 
 
 def peek_notify(session: Session, events: Sequence[Event]) -> list[list[UUID | Refusal]] | Peeked:
-    """Most events concern no job: those need no transaction, wherever a bookmark is."""
+    """Events that no job waits for need no write transaction."""
     if not _are_heard(session, events) or not any(matching(session, event) for event in events):
         return [[]] * len(events)
     return Peeked.NEEDS_WRITE

@@ -1,4 +1,4 @@
-"""Letting go: dead letters somebody dealt with, and what retention says is enough (HIST-2)."""
+"""Discarding dead letters, and deleting old rows as retention says (HIST-2)."""
 
 from __future__ import annotations
 

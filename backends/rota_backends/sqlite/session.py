@@ -50,7 +50,7 @@ class Session:
         self._forget()
 
     def _forget(self) -> None:
-        """What was remembered may be of a transaction that never was."""
+        """Drop the caches: they may hold rows of a transaction that was rolled back."""
         self._lanes: dict[int, Lane] = {}  # as they are stored; right until another connection commits
         self.untold: dict[int, dict[int, FactRow]] = {}  # rows of facts, likewise
         self._definitions: dict[int, JobDefinition] = {}
@@ -84,19 +84,19 @@ class Session:
             self._forget_if_restored()
 
     def _forget_if_restored(self) -> None:
-        """Numbers are never given twice, except by a store that was set back: then they are of something else."""
+        """Drop the caches after a restore: the restored store gives numbers again that are cached here."""
         (schema,) = self.db.execute("PRAGMA schema_version").fetchone()
         if schema != self._schema:
             self._forget()
             self._schema = schema
 
     def end_snapshot(self) -> None:
-        """Nothing was written, nothing has to be forgotten."""
+        """End a read transaction; the caches stay valid."""
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
 
     def rollback(self) -> None:
-        """Give up whatever was begun."""
+        """Roll the transaction back and drop the caches."""
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
         self._forget()
@@ -137,7 +137,7 @@ class Session:
     # --- lanes ---
 
     def lane(self, key: JobKey) -> Lane | None:
-        """The lane of a job, removed ones included. Names that cannot be one are unknown."""
+        """The lane of a job, also of a removed one; None for an unknown or impossible name."""
         known = self._ids.get(key)
         if known is not None:
             return self.lane_by_id(known)
@@ -168,7 +168,7 @@ class Session:
         return lane
 
     def adopt(self, row: tuple[Any, ...]) -> Lane:
-        """The lane of a row that begins with it; the one already at hand knows better."""
+        """The lane of a row that begins with its columns; a cached lane wins, because it may have changed."""
         lane = self._lanes.get(row[0])
         if lane is None:
             lane = self._lanes[row[0]] = Lane(*row[:_WIDTH])

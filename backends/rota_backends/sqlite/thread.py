@@ -1,8 +1,8 @@
 """The owned thread: every statement runs here, one transaction at a time.
 
 Calls that wait at the same moment share a transaction, and so a commit (one fsync for all of them). If one of them
-fails, the transaction is rolled back and each is done again on its own, so that none suffers for another. Reads have a
-snapshot of their own and never wait for the write lock, whoever holds it.
+fails, the transaction is rolled back and each is done again on its own, so that the others succeed. Reads have a
+snapshot of their own and never wait for the write lock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _is_damage(error: Exception) -> bool:
 
 
 class StoreThread:
-    """A connection, the thread that owns it, and who is to be woken."""
+    """The connection, the thread that owns it, and the callbacks that wake nodes."""
 
     def __init__(self, path: Path, clock: Clock, synchronous: str, patience: float, *, may_create: bool) -> None:
         self._path = path
@@ -74,7 +74,7 @@ class StoreThread:
         self._thread.start()
 
     async def stop(self) -> None:
-        """After everything that was asked before; the file is closed when it returns."""
+        """Serve the calls that came before, then close the file."""
         if self._process != os.getpid():
             return  # the thread and its connection are the parent's
         loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ class StoreThread:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         entry = (asyncio.get_running_loop(), wake)
         self._wakes.append(entry)
-        # The thread may be asleep until somebody calls: now it has to look round. Nobody waits for the answer.
+        # An empty call makes a sleeping thread begin to look for commits of other processes; no caller awaits it.
         call = PendingCall(lambda session: None, False, None)
         call.future.cancel()
         self._calls.put(call)
@@ -108,7 +108,7 @@ class StoreThread:
         return self._put(PendingCall(work, True, peek, can_wait))
 
     def _put(self, call: PendingCall) -> asyncio.Future[Any]:
-        if self._process != os.getpid():  # a fork takes no threads along: nobody would ever answer
+        if self._process != os.getpid():  # threads do not survive a fork, so the call would wait for ever
             raise NotOpen("the SQLite backend was opened before this process was forked; make another one here")
         self._calls.put(call)
         return call.future
@@ -121,7 +121,7 @@ class StoreThread:
             calls, goes_on = self._next()
             try:
                 self._serve(calls)
-            except Exception as error:  # a mistake in this code: nobody may wait for ever because of it
+            except Exception as error:  # a mistake in this code must not leave callers waiting
                 log.exception("the SQLite thread failed")
                 self._fail(calls, error)
         self._drop_connection()
@@ -130,11 +130,11 @@ class StoreThread:
     def _say_goodbye(self) -> None:
         ended = self._ended
         if ended is not None:
-            with contextlib.suppress(RuntimeError):  # the loop may be closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 ended.get_loop().call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
     def _next(self) -> tuple[list[PendingCall], bool]:
-        """Everything that waits now; looks round while nothing does."""
+        """All calls that wait now; looks for commits of other processes while there is none."""
         calls: list[PendingCall] = []
         while len(calls) < _GROUP:
             try:
@@ -154,7 +154,7 @@ class StoreThread:
                 self._glance()
 
     def _glance(self) -> None:
-        """A hint across processes, far cheaper than a claim: has anybody committed, and is anything ready?"""
+        """Wake the nodes of this process if another process has committed and a lane is ready."""
         if self._session is None:
             return
         try:
@@ -165,7 +165,7 @@ class StoreThread:
             if self._session.has_ready_lanes():
                 self._deliver([], True)
         except sqlite3.Error:
-            return  # whoever calls next is told
+            return  # the next call raises it
 
     def _serve(self, calls: list[PendingCall]) -> None:
         writes = [call for call in calls if call.writes]
@@ -178,7 +178,7 @@ class StoreThread:
         self._with_session(self._write, writes)
 
     def _with_session(self, serve: Callable[[Session, list[PendingCall]], T], calls: list[PendingCall]) -> T | None:
-        """Whoever was served before may have broken the connection: that is no reason to fail the others."""
+        """Call `serve` with a connection; the calls served before may have broken the last one."""
         if not calls:
             return None
         try:
@@ -189,7 +189,7 @@ class StoreThread:
         return serve(session, calls)
 
     def _find_company(self, writes: list[PendingCall]) -> None:
-        """A commit costs an fsync: worth a moment's wait for somebody to share it with."""
+        """Wait a moment for another write: a shared commit is one fsync instead of two."""
         until = time.monotonic() + min(_MOMENT + self._commit_took, _LONG_MOMENT)
         while self._is_real and all(call.can_wait for call in writes):
             try:
@@ -206,23 +206,25 @@ class StoreThread:
 
     def _connected(self) -> Session:
         if self._session is not None and connecting.file_at(self._path) != self._file:
-            # SQLite would go on writing to a file that nobody finds any more, and every answer would be lost.
+            # SQLite would go on writing to the old file, which no path leads to any more.
             log.warning("the SQLite file was moved, removed or replaced: it is opened anew")
             self._drop_connection()
         if self._session is None:
-            found = connecting.file_at(self._path)  # before: one that came later is noticed
+            found = connecting.file_at(
+                self._path
+            )  # read before connecting, so that a file replaced meanwhile is noticed
             self._session = Session(self._connect(), self._clock)
             self._file = found or connecting.file_at(self._path)
         return self._session
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            may_create = self._may_create and self._file is None  # an empty store is no answer to a lost one
+            may_create = self._may_create and self._file is None  # a lost file is not replaced by an empty one
             return connecting.connect(self._path, self._synchronous, self._patience, may_create=may_create)
         except ScheduleError as error:
             if self._file is None:
                 raise
-            # It was a good path: this passes, and callers ride it out or are told so (OPS-1, OPS-2).
+            # The path worked before, so this may pass: callers retry it (OPS-1, OPS-2).
             raise StoreUnavailable(f"the SQLite file cannot be opened any more: {error.reason}") from error
 
     def _drop_connection(self) -> None:
@@ -334,7 +336,7 @@ class StoreThread:
         return repaired > 0
 
     def _begin(self, session: Session, calls: list[PendingCall]) -> None:
-        """Take the write lock, however often somebody else has it; whoever only reads is served meanwhile."""
+        """Take the write lock, with retries while another connection holds it; reads are served meanwhile."""
         until, tries = time.monotonic() + self._patience, 0
         while True:
             try:
@@ -350,7 +352,7 @@ class StoreThread:
             self._serve_reads(session)
 
     def _serve_reads(self, session: Session) -> None:
-        """Those that came while the lock was waited for; the writes among them take their turn later."""
+        """Serve the reads that came while the lock was waited for; writes stay in the queue."""
         came: list[PendingCall | None] = []
         while not self._calls.empty():
             came.append(self._calls.get_nowait())

@@ -22,7 +22,7 @@ def holding(session: Session, ref: LeaseRef) -> Lane | None:
 
 
 def renew(session: Session, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
-    """The node is alive, and so are its leases, unless somebody else has them by now."""
+    """Renew the node and those of its leases that no other node has taken over."""
     nodes.seen(session, node)
     renewal = Renewal(session.time, [], [], [])
     for ref in leases:
@@ -53,7 +53,7 @@ def hand_back(session: Session, leases: Sequence[LeaseRef], leaving: str | None)
 
 
 def _take_back(session: Session, lane: Lane) -> None:
-    """Undo the claim; the run itself never heard of it."""
+    """Undo the claim: the attempt is not counted."""
     assert lane.head is not None
     stop, removed = lane.stop, lane.removed
     session.claimed.pop(lane.id, None)
@@ -69,7 +69,7 @@ def _take_back(session: Session, lane: Lane) -> None:
 
 
 def cancel(session: Session, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
-    """At once where it holds no lease; else its node is told at its next renewal."""
+    """Cancel a run without a lease at once; the node of a leased run is told at its next renewal."""
     row = session.db.execute(
         """SELECT i.seq, r.lane FROM rota_ident i LEFT JOIN rota_run r ON r.seq = i.seq
            WHERE i.run_id = ?""",

@@ -1,4 +1,4 @@
-"""`rota doctor`: what an operator looks at first."""
+"""`rota doctor`: looks at the store and says what is wrong."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def _amiss(census: Census, handlers: frozenset[str]) -> Iterator[str]:
     for job in census.unreadable:
         yield f"the stored job {job}; schedule it again, or unschedule it"
     if census.set_aside:
-        yield f"{_count(census.set_aside, 'event')} could not be delivered: set aside"
+        yield f"{_count(census.set_aside, 'event')} could not be delivered and were set aside; see the log of the nodes"
     if census.dead_letters:
-        yield f"{_count(census.dead_letters, 'dead letter')} to be replayed or discarded by somebody"
+        yield f"{_count(census.dead_letters, 'dead letter')}; replay or discard each of them"
 
 
 def _count(number: int, what: str) -> str:
