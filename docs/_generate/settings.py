@@ -6,7 +6,8 @@ import inspect
 
 from docs._generate.text import annotation_text, default_text, duration_text
 from rota import Retention, Scheduler
-from rota.decide.attempt import MAX_ERROR
+from rota.cron.fields import MAX_EXPRESSION
+from rota.errors import MAX_ERROR
 from rota.model.validation import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
 
 MEANINGS = {
@@ -27,6 +28,7 @@ MEANINGS = {
     "event_memory": "how long an event that was handled is remembered (EVENT-3)",
     "max_depth": "how long a chain of events that cause events may get (EVENT-6)",
     "dead_letter_alarm": "dead letters at which `health()` says DEGRADED (OPS-1)",
+    "log_errors": "`LogErrors.TYPE` keeps texts and values of handlers' exceptions out of the run log (LOG-1)",
 }
 
 _INTRODUCTION = """\
@@ -62,6 +64,8 @@ Read by `rota.composition.compose` and by the command line. They override the se
 |---|---|
 | names (ID-1) | 1 to {name} code points |
 | payload (ID-4) | {payload} KiB, or less where a backend says so |
+| cron expression | {cron:,} characters |
+| entries of a backoff | 1 to 1,000 |
 | stored error text | {error} KiB |
 | durations | more than zero, at most {years} years |
 | pages of a listing | 1 to 1,000 entries |
@@ -77,6 +81,7 @@ def settings_page() -> str:
     keep = Retention()
     rest = _REST.format(
         runs=keep.runs, age=duration_text(keep.age), name=MAX_NAME, payload=MAX_PAYLOAD // 1024,
+        cron=MAX_EXPRESSION,
         error=MAX_ERROR // 1024, years=MAX_DURATION.days // 365,
     )  # fmt: skip
     return _INTRODUCTION + "".join(map(_row, parameters)) + rest

@@ -1,5 +1,8 @@
 """What CasBackend promises beyond the contract: bounded commits, bounded patience, and steps that go on where they
-were left."""
+were left.
+
+Rules: OPS-2, LEASE-1, REG-4.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +154,7 @@ async def test_whoever_is_always_second_gives_up_and_has_changed_nothing() -> No
     key = await register(backend_on(MemoryStore(shelf)), "job")
     held = dict(shelf.held)
     backend = backend_on(RivalStore(shelf, chance=1.0))
-    with pytest.raises(StoreUnavailable, match="'job' is changed by others"):
+    with pytest.raises(StoreUnavailable, match="'job' was changed by other nodes"):
         await trigger(backend, key)
     assert {name: each.value for name, each in shelf.held.items()} == {name: each.value for name, each in held.items()}
 

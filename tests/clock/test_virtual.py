@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from rota import (
     JobDefinition,
     Manual,
     NotSettled,
+    ScheduleError,
     Scheduler,
     SystemClock,
     VirtualClock,
@@ -54,6 +56,23 @@ async def test_a_step_moves_the_wall_clock_alone() -> None:
     assert (clock.now(), clock.monotonic()) == (START - timedelta(hours=2), 0.0)
 
 
+@pytest.mark.parametrize("wrong", [None, 5, "x", float("nan")])
+@pytest.mark.parametrize("clock", [VirtualClock(), SystemClock()], ids=["virtual", "system"])
+async def test_a_duration_of_the_wrong_type_is_refused(clock: VirtualClock | SystemClock, wrong: Any) -> None:
+    calls: list[Any] = [clock.sleep, *([clock.advance, clock.step] if isinstance(clock, VirtualClock) else [])]
+    for call in calls:
+        with pytest.raises(ScheduleError, match=r"^delta: must be a timedelta, not "):
+            await call(wrong)
+
+
+async def test_time_ends_with_the_year_9999() -> None:
+    clock = VirtualClock(datetime.max.replace(tzinfo=UTC))
+    calls: list[Any] = [clock.advance, clock.step]
+    for call in calls:
+        with pytest.raises(ScheduleError, match=r"^delta: the wall clock must stay within"):
+            await call(timedelta(1))
+
+
 async def test_time_does_not_go_backwards() -> None:
     with pytest.raises(ValueError, match="backwards"):
         await VirtualClock().advance(seconds(-1))
@@ -67,7 +86,7 @@ async def test_time_waits_for_work_that_is_under_way() -> None:
 
     async def work() -> None:
         for _ in range(20):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # sleep: work in real time
         ended_at.append(clock.now())
         activity.end()
 
@@ -94,9 +113,9 @@ async def test_a_machine_that_stood_still_is_not_taken_for_work_that_never_ends(
     activity.begin()
 
     async def work() -> None:
-        await asyncio.sleep(0.01)
-        time.sleep(0.6)  # noqa: ASYNC251  (nothing at all goes on meanwhile)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: work in real time
+        time.sleep(0.6)  # noqa: ASYNC251  # sleep: the machine stands still
+        await asyncio.sleep(0.01)  # sleep: work in real time
         activity.end()
 
     working = asyncio.create_task(work())
@@ -166,7 +185,7 @@ def test_a_clock_outlives_the_event_loop_it_was_used_in() -> None:
 
     async def works() -> None:
         with at_work(clock, "something real"):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # sleep: work in real time
 
     async def lives() -> bool:
         work = asyncio.create_task(works())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -33,13 +36,35 @@ WRONG = [
     ("*/5/5 * * * *", "   ^", "minute", "'/'"),
     ("? * * * *", "^", "minute", "write *"),
     ("* * ? * *", "    ^", "day-of-month", "write *"),
-    ("* * L * *", "    ^", "day-of-month", "28-31"),
-    ("* * LW * *", "    ^", "day-of-month", "L is not supported"),
-    ("* * L-3 * *", "    ^", "day-of-month", "L is not supported"),
-    ("* * 15W * *", "      ^", "day-of-month", "W is not supported"),
-    ("* * * * 5L", "         ^", "day-of-week", "L is not supported"),
-    ("* * * * FRIL", "           ^", "day-of-week", "L is not supported"),
-    ("* * * * fri#2", "           ^", "day-of-week", "# is not supported"),
+    ("L * * * *", "^", "minute", "L belongs to the day of the month"),
+    ("* LW * * *", "  ^", "hour", "belongs to the day of the month"),
+    ("* * W * *", "    ^", "day-of-month", "as in 15W"),
+    ("* * 15WL * *", "      ^", "day-of-month", "as in 15W"),
+    ("* * 0W * *", "    ^", "day-of-month", "1 to 31"),
+    ("* * 32W * *", "    ^", "day-of-month", "1 to 31"),
+    ("* * 1-5W * *", "       ^", "day-of-month", "as in 15W"),
+    ("* * L-0 * *", "      ^", "day-of-month", "1 to 30"),
+    ("* * L-31 * *", "      ^", "day-of-month", "1 to 30"),
+    ("* * MON#2 * *", "       ^", "day-of-month", "between a weekday and its number"),
+    ("* * * * L", "        ^", "day-of-week", "6L for the last one"),
+    ("* * * * MON,L", "            ^", "day-of-week", "6L for the last one"),
+    ("* * * * 5W", "         ^", "day-of-week", "as in 15W"),
+    ("* * * * 8L", "        ^", "day-of-week", "0 to 7"),
+    ("* * * * MON#0", "            ^", "day-of-week", "1 to 5"),
+    ("* * * * MON#6", "            ^", "day-of-week", "1 to 5"),
+    ("* * * * MON#", "           ^", "day-of-week", "as in MON#2"),
+    ("* * * * JAN#2", "        ^", "day-of-week", "month name"),
+    ("H * * * * *", "^", "second", "H is not allowed for seconds"),
+    ("H/0 * * * *", "  ^", "minute", "step is 0"),
+    ("H/61 * * * *", "  ^", "minute", "wider than the field"),
+    ("* * H/29 * *", "      ^", "day-of-month", "wider than the field (1-28)"),
+    ("H(30-10) * * * *", "     ^", "minute", "backwards"),
+    ("H(0-60) * * * *", "    ^", "minute", "0 to 59"),
+    ("H(0-29)/5 * * * *", "       ^", "minute", "a range or a step, not both"),
+    ("H5 * * * *", " ^", "minute", "'5'"),
+    ("0 0 L-30 2 *", "    ^", "day-of-month", "never matches"),
+    ("0 0 31W 2,4 *", "    ^", "day-of-month", "never matches"),
+    ("0 0 */31 * MON#5", "    ^", "day-of-month", "never matches"),
     ("@reboot", "^", "expression", "trigger_once"),
     ("@every 5m", "^", "expression", "*/5"),
     ("@fortnightly", "^", "expression", "@weekly"),
@@ -66,14 +91,13 @@ WRONG = [
     ("* * * 13 *", "      ^", "month", "1 to 12"),
     ("* * * * 8", "        ^", "day-of-week", "0 to 7"),
     ("60 * * * * *", "^", "second", "0 to 59"),
-    ("9" * 5000 + " * * * *", "^", "minute", "out of range"),
-    ("*/" + "9" * 5000 + " * * * *", "  ^", "minute", "wider"),
+    ("9" * 900 + " * * * *", "^", "minute", "out of range"),
+    ("*/" + "9" * 900 + " * * * *", "  ^", "minute", "wider"),
     ("mon * * * *", "^", "minute", "day-of-week name"),
     ("* * * mon *", "      ^", "month", "day-of-week name"),
     ("* * * * jan", "        ^", "day-of-week", "month name"),
     ("* * * * monday", "        ^", "day-of-week", "write MON"),
     ("* * * * xyz", "        ^", "day-of-week", "SUN, MON"),
-    ("H * * * *", "^", "minute", "takes numbers"),
     ("٣ * * * *", "^", "minute", "'٣'"),
     ("*/² * * * *", "  ^", "minute", "'²'"),
     ("0 8 * * *\n", "         ^", "day-of-week", "\\n"),
@@ -100,6 +124,43 @@ def test_a_wrong_expression_is_refused_at_its_character(expression: str, caret: 
     assert words in error.reason
     assert error.field == "trigger.expression"
     assert error.expression == expression
+
+
+@pytest.mark.parametrize("make", [Cron, Cron.posix, Cron.local])
+def test_an_expression_of_ten_megabytes_is_refused_at_once_and_not_repeated(make: Callable[[str], Cron]) -> None:
+    began = perf_counter()
+    with pytest.raises(InvalidCron, match=r"^trigger.expression: has 10000007 characters, at most 1000") as caught:
+        make("0" + ",0" * 4_999_999 + " * * * *")
+    assert perf_counter() - began < 1
+    assert len(str(caught.value)) < 400
+    assert len(caught.value.expression) <= 101
+
+
+def test_a_thousand_characters_are_still_read() -> None:
+    midnight = datetime(2026, 1, 1, tzinfo=UTC)
+    longest = "0" + ",0" * 495 + "  * * * *"
+    assert len(longest) == 1000
+    assert Cron(longest).next_after(midnight) == midnight + timedelta(hours=1)
+    with pytest.raises(InvalidCron, match="1001 characters"):
+        Cron(f" {longest}")
+
+
+LONG = [
+    "x" * 900 + " * * * *",
+    "@" + "x" * 900,
+    "* * * * " + "MONX" * 200,
+    "5" * 800 + "/" + "7" * 100 + " * * * *",
+]
+
+
+@pytest.mark.parametrize("expression", LONG)
+def test_an_error_quotes_a_hundred_characters_around_the_wrong_one(expression: str) -> None:
+    with pytest.raises(InvalidCron) as caught:
+        Cron(expression)
+    message, quoted, caret = str(caught.value).split("\n")
+    assert len(message) < 420
+    assert len(quoted.strip()) <= 100
+    assert quoted[caret.index("^")] == expression[caught.value.position]
 
 
 @pytest.mark.parametrize(

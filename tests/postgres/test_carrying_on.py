@@ -1,5 +1,8 @@
 """A node that settles a run and claims is given the next run of the same lane in passing, if no lane waits; the lane
-is changed once for both. What is given is what a claim after the settlement would have been given."""
+is changed once for both. What is given is what a claim after the settlement would have been given.
+
+Rules: RUN-1, RUN-2, LEASE-1.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ async def held_up(call: Coroutine[Any, Any, list[Claim]]) -> asyncio.Task[list[C
     task = asyncio.create_task(call)
     while not await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
         assert not task.done(), "nothing holds it up"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls the server
     return task
 
 

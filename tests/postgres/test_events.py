@@ -1,4 +1,4 @@
-"""Events that many jobs wait for."""
+"""Events that many jobs wait for. Rules: EVENT-1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A process that was forked after the backend was opened: the connections are its parent's, and stay whole."""
+"""A process that was forked after the backend was opened: the connections are its parent's, and stay whole.
+
+Rules: OPS-2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Connections that fall silent without being closed (B24): found out in bounded time, and not waited for."""
+"""Connections that fall silent without being closed (B24): found out in bounded time, and not waited for.
+
+Rules: OPS-2.
+"""
 
 from __future__ import annotations
 
@@ -125,5 +128,5 @@ async def _until(holds: Callable[[], bool]) -> None:
     for _ in range(2000):
         if holds():
             return
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls
     pytest.fail("it never came to be")

@@ -1,4 +1,7 @@
-"""A lane that becomes free stands where its next run belongs, whatever waits behind the one that ended."""
+"""A lane that becomes free stands where its next run belongs, whatever waits behind the one that ended.
+
+Rules: RUN-2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Numbered migrations: any schema name, many nodes at once, nothing older or newer than it should be (B96)."""
+"""Numbered migrations: any schema name, many nodes at once, nothing older or newer than it should be (B96).
+
+Rules: REG-1, OPS-1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One row of the outbox holds the facts of a batch: they are told, held up and set aside one by one all the same."""
+"""One row of the outbox holds the facts of a batch: they are told, held up and set aside one by one all the same.
+
+Rules: HIST-3, HIST-4.
+"""
 
 from __future__ import annotations
 

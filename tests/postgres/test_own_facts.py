@@ -1,4 +1,7 @@
-"""A backend tells from memory what it wrote to the outbox itself: the same as somebody who has to read it there."""
+"""A backend tells from memory what it wrote to the outbox itself: the same as somebody who has to read it there.
+
+Rules: HIST-3.
+"""
 
 from __future__ import annotations
 

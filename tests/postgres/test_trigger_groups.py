@@ -1,4 +1,7 @@
-"""Triggers that go together: what one caller gave is no trouble of the others, nor shown to them."""
+"""Triggers that go together: what one caller gave is no trouble of the others, nor shown to them.
+
+Rules: OPS-2, OPS-3, MANUAL-1.
+"""
 
 from __future__ import annotations
 

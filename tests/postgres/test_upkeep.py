@@ -254,7 +254,7 @@ async def _until_somebody_waits() -> None:
     for _ in range(400):
         if await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'rota'"):
             return
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleep: polls the server
     pytest.fail("nobody waits")
 
 

@@ -1,4 +1,4 @@
-"""What a URL says after the question mark is Rota's, the driver's, or refused."""
+"""What a URL says after the question mark is Rota's, the driver's, or refused. Rules: OPS-3."""
 
 from __future__ import annotations
 

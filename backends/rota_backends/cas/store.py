@@ -1,4 +1,5 @@
-"""What the author of a store writes. The docstrings are the contract; `rota_contracts.StoreContract` tries them."""
+"""The primitives that the author of a store writes. Their docstrings are the contract, which
+`rota_contracts.StoreContract` tests."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from rota.model.capability import Capability
-from rota.model.validation import shown
+from rota.model.validation import length_only
 
 
 class Versioned(NamedTuple):
@@ -19,13 +20,13 @@ class Versioned(NamedTuple):
     value: bytes
 
     def __repr__(self) -> str:
-        return f"Versioned({self.key!r}, {self.version}, {shown(self.value)})"  # it holds payloads (ACCESS-2)
+        return f"Versioned({self.key!r}, {self.version}, {length_only(self.value)})"  # it holds payloads (ACCESS-2)
 
 
 class Put(NamedTuple):
     """Write `value` (None: delete the key) if the key is at version `expected`: 0 means absent, None whatever it is.
 
-    Deleting what is absent is no error.
+    Deleting an absent key is no error.
     """
 
     key: str
@@ -33,7 +34,7 @@ class Put(NamedTuple):
     value: bytes | None
 
     def __repr__(self) -> str:
-        return f"Put({self.key!r}, {self.expected}, {shown(self.value)})"
+        return f"Put({self.key!r}, {self.expected}, {length_only(self.value)})"
 
 
 class CasStore(ABC):
@@ -64,7 +65,7 @@ class CasStore(ABC):
     async def commit(self, puts: Sequence[Put]) -> bool:
         """Write all of them, if each key is at its expected version; else write none and say False.
 
-        At most 50 puts, each key once. Nobody ever sees a part of them.
+        At most 50 puts, each key once. No reader ever sees a part of them.
         """
 
     @abstractmethod

@@ -6,14 +6,14 @@ Such rows are looked for only after a call has failed.
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 
+from rota.logger import safe_logger
 from rota_backends.sqlite.lane import Lane, refresh
 from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.unreadable import DAMAGE, key_of_lane
 
-log = logging.getLogger("rota.sqlite")
+log = safe_logger("rota.sqlite")
 
 _NUMBERS = ("rank", "pinned", "token", "number", "removed", "settled_token", "unfinished", "delayed", "kept", "paused")
 _INSTANTS = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import sqlite3
 import threading
@@ -19,15 +18,16 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, passes_by_itself
 from rota.errors import NotOpen, OutcomeUnknown, RotaError, ScheduleError, StoreUnavailable, without_text
+from rota.logger import safe_logger
 from rota_backends.sqlite import connecting
 from rota_backends.sqlite.pending_calls import Peeked, PendingCall, Wake, deliver
 from rota_backends.sqlite.repair import repair_lanes
 from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.unreadable import DAMAGE, why
 
-log = logging.getLogger("rota.sqlite")
+log = safe_logger("rota.sqlite")
 
 T = TypeVar("T")
 _GROUP = 500  # calls that share a transaction, at most
@@ -59,7 +59,7 @@ class StoreThread:
         self._calls: SimpleQueue[PendingCall | None] = SimpleQueue()
         self._session: Session | None = None
         self._seen = 0  # SQLite's counter of commits by other connections
-        self._is_real = not isinstance(clock, VirtualClock)
+        self._is_real = passes_by_itself(clock)
         self._commit_took = 0.0
         self._file: tuple[int, int] | None = None  # which one was opened, if any
         self._trouble: str | None = None  # what was told of a broken connection

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -16,12 +15,14 @@ from rota.backend.fact import Fact
 from rota.backend.messages import ADMINS_TOLD, RELAY_LEASE, Audience, FailedDelivery, JobKey, RunQuery
 from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, real_seconds
+from rota.errors import type_name
 from rota.events import EventStore, LoggingNotifier, Notifier
 from rota.events.hooked import is_cancelled_from_outside
+from rota.logger import safe_logger
 from rota.node.loop import Loop, Turn
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _PAGE = 1000
 _MOST_TRIES = 20
@@ -170,7 +171,7 @@ class Relay:
                 self._done += [fact.seq for fact in facts]
                 return
             log.warning("%s: %d facts could not be delivered together (%s): trying one by one",
-                        self._recipient.name, len(facts), type(error).__name__)  # fmt: skip
+                        self._recipient.name, len(facts), type_name(error))  # fmt: skip
         await self._deliver_each(facts)
 
     async def _deliver_each(self, facts: list[Fact]) -> None:
@@ -192,9 +193,9 @@ class Relay:
     async def _told(self, *facts: Fact) -> BaseException | None:
         """The error, if there was one. A recipient that does not answer in time has failed; on a virtual clock real
         seconds mean nothing."""
-        is_virtual = isinstance(self._clock, VirtualClock)
+        limit = real_seconds(self._clock, _ANSWERS_WITHIN + len(facts) * _EACH_WITHIN)
         try:
-            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(facts) * _EACH_WITHIN) as time:
+            async with asyncio.timeout(limit) as time:
                 await self._recipient.tell(*facts)
             if time.expired():  # the recipient swallowed the cancellation: it may not have taken the facts
                 return TimeoutError()
@@ -210,8 +211,8 @@ class Relay:
         held.tries += 1
         if held.tries >= _MOST_TRIES:
             log.error("%s: %s of job %r is set aside after %d tries: %s",
-                      self._recipient.name, fact.kind.value, key.job_id, held.tries, type(error).__name__)  # fmt: skip
-            self._failed.append(FailedDelivery(fact.seq, type(error).__name__))
+                      self._recipient.name, fact.kind.value, key.job_id, held.tries, type_name(error))  # fmt: skip
+            self._failed.append(FailedDelivery(fact.seq, type_name(error)))
             del self._held_up[key]
             return True
         held.again_at = self._clock.monotonic() + seconds_after(_WAIT, held.tries)

@@ -9,7 +9,7 @@ from rota.backend.messages import Census, JobKey, NodeInfo
 from rota.backend.port import Backend
 from rota.model.run import Decision
 from rota.model.validation import DEFAULT_SCOPE, check_limit, check_name
-from rota.node.upkeep import Housekeeping
+from rota.node.retention import Housekeeping
 
 
 class Admin:

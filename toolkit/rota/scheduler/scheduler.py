@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from secrets import randbits
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 from uuid import UUID
 
 from rota.backend.messages import (
@@ -20,7 +19,6 @@ from rota.backend.messages import (
     EventLimits,
     JobKey,
     JobQuery,
-    JobRecord,
     LockGrant,
     PauseChange,
     Refusal,
@@ -29,8 +27,8 @@ from rota.backend.messages import (
     StoredJob,
 )
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS, RetryingCalls
-from rota.clock import VirtualClock, at_work
+from rota.backend.retrying import RetryingCalls
+from rota.clock import at_work, real_seconds
 from rota.decide.registration import registration, removal, resumption
 from rota.errors import (
     JobNotFound,
@@ -40,12 +38,14 @@ from rota.errors import (
     ScheduleError,
     UnsupportedCapability,
     UnsupportedPrecision,
+    type_name,
 )
 from rota.events import EventStore, JobNotifyEventStore, Notifier
 from rota.events.store import stamped
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
-from rota.model.capability import Capability, Precision, named
+from rota.logger import safe_logger
+from rota.model.capability import Capability, Precision, capability_names
 from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.model.event import Event
 from rota.model.health import HealthReport
@@ -54,18 +54,16 @@ from rota.model.redaction import plain
 from rota.model.run import JobRun, JobStatus, Retention
 from rota.model.validation import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
 from rota.node.options import Options
+from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
-from rota.node.upkeep import job_store_id
+from rota.node.sweep import has_had_event_store, job_store_id
 from rota.scheduler.admin import Admin
 from rota.scheduler.health_check import check_up
 from rota.scheduler.locks import hold_lock
 from rota.scheduler.triggers import Triggering
 
-log = logging.getLogger("rota")
-
-P = ParamSpec("P")
-T = TypeVar("T")
+log = safe_logger("rota")
 
 NOTHING = Capability(0)
 _ONE_LOOK = 1.0  # seconds that a store may take, also for those who do not want to wait
@@ -98,6 +96,7 @@ class Scheduler:
         event_memory: timedelta = timedelta(days=7),
         max_depth: int = 16,
         dead_letter_alarm: int = 100,
+        log_errors: LogErrors = LogErrors.TRACEBACK,
     ) -> None:
         if isinstance(backend, str):
             raise ScheduleError("backend", "must be a backend; for a URL there is Scheduler.open")
@@ -118,10 +117,13 @@ class Scheduler:
             event_memory=event_memory,
             max_depth=max_depth,
             dead_letter_alarm=dead_letter_alarm,
+            log_errors=log_errors,
         )
         self._services = services if isinstance(services, Services) else Services.of(services or {})
         self._notifier = notifier
         self._call = RetryingCalls(backend.patience)
+        self._is_notified = False  # the application calls `notify` by itself
+        self._waits_for_events: JobKey | None = None  # an OnEvent job scheduled here that nothing brings events
         self._parts: Runtime | None = None
         self._is_entered = False
         self._hurry = asyncio.Event()
@@ -194,15 +196,17 @@ class Scheduler:
         if parts is None:
             return
         try:
-            await self._leave(parts)
+            # A block that was cancelled (Ctrl-C) is to end soon: its bodies are cancelled at once (LEASE-5).
+            is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+            await self._leave(parts, timedelta(0) if is_cancelled else self._options.drain_timeout)
         finally:  # also when leaving itself is cancelled, even twice: nothing may go on behind a closed scheduler
             # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.
             with at_work(self._backend.clock, "a node that says good-bye"):
                 await asyncio.shield(self._close(parts))
 
-    async def _leave(self, parts: Runtime) -> None:
+    async def _leave(self, parts: Runtime, drain_timeout: timedelta | None) -> None:
         if parts.works:
-            await leave(parts.node, self._options.drain_timeout, self._hurry)
+            await leave(parts.node, drain_timeout, self._hurry)
         await asyncio.gather(*(relay.loop.finish(_LAST_WORDS) for relay in parts.relays))
 
     async def _close(self, parts: Runtime) -> None:
@@ -211,6 +215,8 @@ class Scheduler:
         finally:
             try:
                 await self._backend.close()
+            except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+                log.warning("the store could not be closed (%s); the node has left all the same", type_name(error))
             finally:
                 self._forget_signals()  # last: a signal that comes while the store is closed must not kill the process
 
@@ -222,8 +228,12 @@ class Scheduler:
     async def _say_good_bye(self, parts: Runtime) -> None:
         try:
             await self._backend.hand_back([], leaving=parts.node.node_id)
-        except STORE_ERRORS:
-            log.warning("the store could not be told that this node leaves; it will notice")
+        except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+            log.warning(
+                "the store could not be told that this node leaves (%s); "
+                "the other nodes take it for alive until its lease ends",
+                type_name(error),
+            )
 
     async def _halt(self, parts: Runtime) -> None:
         """Stop everything without a word to the store."""
@@ -284,10 +294,12 @@ class Scheduler:
             definition = plain(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
             await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
+        elif parts.works and isinstance(definition.trigger, OnEvent) and not self._is_notified:
+            await self._note_that_it_waits(JobKey(definition.scope_id, definition.job_id))
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             began = began or standing.now
             new_state, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
             if new_state is None:
@@ -300,6 +312,16 @@ class Scheduler:
                 parts.ticker.loop.look_again()
                 return outcome
             await _another_came_first()
+
+    async def _note_that_it_waits(self, key: JobKey) -> None:
+        """Of a job that runs on events, on a node without an event store; `health()` names it until one is there."""
+        if self._waits_for_events is None and not await self._call(has_had_event_store, self._backend):
+            self._waits_for_events = key
+            log.warning(
+                "job %r runs on events, and no node has an event store: it will not run. "
+                "Pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify",
+                key.job_id,
+            )
 
     def _check(self, definition: JobDefinition) -> None:
         if not isinstance(definition, JobDefinition):
@@ -315,8 +337,10 @@ class Scheduler:
         """
         self._open()
         key, request_id = _key(scope_id, job_id), new_run_id()
+        if key == self._waits_for_events:
+            self._waits_for_events = None
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             if standing.job is None:
                 return False
             if await self._call(self._backend.remove, removal(standing.job, standing.now, request_id)):
@@ -336,7 +360,7 @@ class Scheduler:
         if after is not None:
             check_name("after", after)
         query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
-        jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
+        jobs = await self._call(self._backend.jobs, query)
         return [job.definition for job in jobs]
 
     async def status(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobStatus | None:
@@ -351,7 +375,7 @@ class Scheduler:
 
     async def _job(self, key: JobKey) -> StoredJob | None:
         self._open()
-        standing: JobRecord = await self._call(self._backend.standing, key)
+        standing = await self._call(self._backend.standing, key)
         return standing.job
 
     async def pause(self, job_id: str, *, reason: str, scope_id: str = DEFAULT_SCOPE) -> None:
@@ -372,7 +396,7 @@ class Scheduler:
         self._open()
         key = _key(scope_id, job_id)
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             if standing.job is None:
                 raise JobNotFound(job_id, scope_id)
             if standing.job.paused is None:
@@ -420,6 +444,7 @@ class Scheduler:
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
+        self._is_notified, self._waits_for_events = True, None
         answers = await self._notify(stamped(events))
         return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 
@@ -430,7 +455,7 @@ class Scheduler:
         if not self._backend.wants_events:
             return [[]] * len(events)
         limits = EventLimits(self._options.event_memory, self._options.lane_limit, self._options.max_depth)
-        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, events, limits, since=since)
+        answers = await self._call(self._backend.notify, events, limits, since=since)
         if any(Refusal.LANE_FULL in answer for answer in answers):
             full = next(event for event, answer in zip(events, answers, strict=True) if Refusal.LANE_FULL in answer)
             raise LaneFull(f"event {full.event_id}", full.scope_id, self._options.lane_limit)
@@ -440,7 +465,7 @@ class Scheduler:
         """One run of this scope."""
         self._open()
         query = RunQuery(check_name("scope_id", scope_id), run_id=_uuid(run_id))
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
+        runs = await self._call(self._backend.runs, query)
         return runs[0] if runs else None
 
     async def get_run_history(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 50) -> list[JobRun]:
@@ -448,8 +473,7 @@ class Scheduler:
         self._open()
         key = _key(scope_id, job_id)
         query = RunQuery(key.scope_id, key.job_id, limit=check_limit(limit))
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
-        return runs
+        return await self._call(self._backend.runs, query)
 
     async def wait(self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
         """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then.
@@ -459,9 +483,9 @@ class Scheduler:
         until = None if timeout is None else check_duration("timeout", timeout, zero=True).total_seconds()
         if until is not None:
             until += self._backend.clock.monotonic()
-        endings = self._open().node.exchange.endings
-        with endings.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
-            return await self._until_ended(run_id, scope_id, until, ending, endings.glance)
+        waiters = self._open().node.waiters
+        with waiters.of(check_name("scope_id", scope_id), _uuid(run_id)) as ending:
+            return await self._until_ended(run_id, scope_id, until, ending, waiters.glance)
 
     async def _until_ended(
         self,
@@ -491,15 +515,13 @@ class Scheduler:
     def _patience(self, until: float | None) -> float | None:
         """Of who waits: a store that does not answer keeps nobody much longer than they asked for."""
         clock = self._backend.clock
-        if until is None or isinstance(clock, VirtualClock):
-            return None
-        return max(until - clock.monotonic(), _ONE_LOOK)
+        return None if until is None else real_seconds(clock, max(until - clock.monotonic(), _ONE_LOOK))
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
         """A run that has not started never will; a running one is asked to stop (CANCEL-1)."""
         parts = self._open()
         check_name("scope_id", scope_id)
-        cancelled: bool = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
+        cancelled = await self._call(self._backend.cancel, _uuid(run_id), scope_id, "cancelled", new_run_id())
         if cancelled and any(held.claim.run_id == run_id for held in parts.node.held):
             parts.heartbeat.renew_soon()
         return cancelled
@@ -512,8 +534,7 @@ class Scheduler:
         if after is not None:
             _uuid(after, "after")
         query = RunQuery(check_name("scope_id", scope_id), dead_letters=True, limit=check_limit(limit), after=after)
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
-        return runs
+        return await self._call(self._backend.runs, query)
 
     async def replay(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> UUID:
         """Queue a new run for a dead letter; a second call gives the same run (RETRY-5)."""
@@ -528,8 +549,7 @@ class Scheduler:
         """Take a dead letter out of the list; the run stays in history."""
         self._open()
         check_name("scope_id", scope_id)
-        discarded: bool = await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
-        return discarded
+        return await self._call(self._backend.discard, _uuid(run_id), scope_id, new_run_id())
 
     # --- more ---
 
@@ -545,7 +565,7 @@ class Scheduler:
         return hold_lock(self._backend, self._call, name, ttl, wait)
 
     async def health(self) -> HealthReport:
-        """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
+        """OK, DEGRADED or DOWN, with the reasons; never raises for what the store does (OPS-1, SAFE-2)."""
         parts = self._open()
         return await check_up(
             self._backend,
@@ -553,6 +573,7 @@ class Scheduler:
             parts.loops,
             parts.ticker.unplanned,
             dead_letter_alarm=self._options.dead_letter_alarm,
+            waits_for_events=self._waits_for_events,
         )
 
     @property
@@ -580,13 +601,25 @@ class Scheduler:
     def _open(self) -> Runtime:
         if self._parts is None:
             raise NotOpen("the scheduler is not open: use it inside `async with scheduler:`")
+        if _is_of_another_loop(self._parts.node.event_loop):
+            raise NotOpen(
+                "this scheduler was entered in another event loop; from a thread call "
+                "asyncio.run_coroutine_threadsafe(scheduler.…, loop) with the loop it was entered in"
+            )
         return self._parts
+
+
+def _is_of_another_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is not loop
+    except RuntimeError:  # plain code outside of an event loop: it can call nothing here that waits
+        return False
 
 
 def _check_capabilities(backend: Backend, requires: Capability) -> None:
     lacking = requires & ~backend.capabilities
     if lacking:
-        raise UnsupportedCapability(backend.name, named(lacking), named(backend.capabilities))
+        raise UnsupportedCapability(backend.name, capability_names(lacking), capability_names(backend.capabilities))
 
 
 async def _another_came_first() -> None:
