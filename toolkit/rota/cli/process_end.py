@@ -65,7 +65,9 @@ def _leave_behind(loop: asyncio.AbstractEventLoop, exit_code: int) -> None:
 
 
 def _stuck_tasks(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
-    tasks = asyncio.all_tasks(loop)
+    from rota.node.abandon import ABANDONED
+
+    tasks = asyncio.all_tasks(loop) | {task for task in ABANDONED if not task.done()}
     for task in tasks:
         task.cancel()
     if tasks:
