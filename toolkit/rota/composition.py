@@ -3,9 +3,8 @@
     container = compose({"backend": "sqlite:jobs.db"}, handlers=handlers, services={Mailer: mailer})
     async with container.scheduler() as scheduler: ...
 
-`ROTA_JOBS_ENABLED` and `ROTA_BACKEND` win over the dict: who deploys has the last word. What needs opening
-(connections, clients) is opened outside and passed in, because a graph with async resources would hand out futures
-instead of objects.
+`ROTA_JOBS_ENABLED` and `ROTA_BACKEND` override the dict. Connections and clients are opened outside and passed in,
+because a graph with async resources would hand out futures instead of objects.
 """
 
 from __future__ import annotations

@@ -70,10 +70,20 @@ class UnsupportedCapability(ScheduleError):
     """The backend does not declare a capability that was asked for (CAP-1); names it, and those there are."""
 
     def __init__(self, backend: str, asked: str, offered: str, *, field: str = "requires") -> None:
-        super().__init__(field, f"{asked} was asked for, but the backend {backend!r} offers {offered}")
+        super().__init__(
+            field, f"{asked} was asked for, but the backend {backend!r} offers {offered}{_way_out(asked, offered)}"
+        )
         self.backend = backend
         self.asked = asked
         self.offered = offered
+
+
+def _way_out(asked: str, offered: str) -> str:
+    if "precision SECOND" in asked:
+        return "; make the backend with precision=Precision.SECOND, or add ?precision=second to its URL"
+    if "DISTRIBUTED" in asked and "DURABLE" in offered:
+        return "; DISTRIBUTED means nodes on several hosts, several processes of one host work with DURABLE alone"
+    return ""
 
 
 class UnsupportedPrecision(UnsupportedCapability):

@@ -78,6 +78,6 @@ def _backend(url: str | None) -> Migrates:
     backend: Backend = open_backend(url)
     if not hasattr(backend, "migration_script"):
         raise click.ClickException(
-            f"the backend {backend.name!r} has no migrations: whatever it needs, the first node makes when it starts"
+            f"the backend {backend.name!r} has no migrations: the first node that starts makes what it needs"
         )
     return cast("Migrates", backend)

@@ -29,16 +29,17 @@ def own_code(failure: str) -> Generator[None]:
         raise Refused("".join((f"{failure}\n", *_told(error), _way_out())).rstrip()) from error
 
 
+def is_own(frame: FrameType) -> bool:
+    """True where the code is neither Rota's nor of the standard library."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in _NEVER_OWN
+
+
 def _told(error: BaseException) -> Iterator[str]:
     """As Python tells it, without the steps that are not the application's."""
-    steps = [step for step in traceback.walk_tb(error.__traceback__) if _package(step[0]) not in _NEVER_OWN]
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if is_own(step[0])]
     own = [step for step in steps if not _LIBRARIES & set(Path(step[0].f_code.co_filename).parts)]
     yield from traceback.StackSummary.extract(iter(own or steps)).format()  # an application may be installed as one
     yield from traceback.format_exception_only(error)
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _way_out() -> str:

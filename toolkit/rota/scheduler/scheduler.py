@@ -301,6 +301,16 @@ class Scheduler:
         return Admin(self._backend, self._call, self._open().housekeeping)
 
     @property
+    def handlers(self) -> HandlerRegistry:
+        """The handlers it was made with."""
+        return self._handlers
+
+    @property
+    def has_events(self) -> bool:
+        """True where it was made with an event store."""
+        return self._events is not None
+
+    @property
     def node_id(self) -> str:
         """Random for each start (LEASE-6)."""
         return self._open().node.node_id
