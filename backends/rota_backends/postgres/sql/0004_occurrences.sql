@@ -268,10 +268,11 @@ END $$;
 
 -- By which run a letter was replayed, for as long as rota.backend.REPLAY_MEMORY says, whatever retention does (RETRY-5).
 CREATE FUNCTION _remember_replay(p_scope text, p_letter uuid, p_run uuid, p_at timestamptz) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO held_key VALUES ('replay', 0, p_scope || '/' || p_letter, p_run, p_at + interval '7 days')
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
-$$;
+END $$;
 
 CREATE FUNCTION _replayed(p_scope text, p_letter uuid, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
 BEGIN
@@ -407,10 +408,11 @@ CREATE FUNCTION listening(p_scope text, p_module text, p_type text, p_subject te
 RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
     SELECT j.scope_id, j.job_id FROM (  -- two look-ups: thousands may wait for one kind, each for a subject of its own
         SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
-            AND scope_id IN (p_scope, '_platform') AND subject IS NULL
+            AND scope_id IN (p_scope, '_platform') AND md5(subject)::uuid IS NULL
         UNION ALL
         SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
-            AND scope_id IN (p_scope, '_platform') AND subject = p_subject) j
+            AND scope_id IN (p_scope, '_platform') AND md5(subject)::uuid = md5(p_subject)::uuid
+            AND subject = p_subject) j
     WHERE p_module <> '_platform.jobs' OR j.scope_id <> p_scope OR j.job_id IS DISTINCT FROM p_subject
     ORDER BY j.lane
 $$;
@@ -427,6 +429,7 @@ CREATE FUNCTION notify_jobs(
 DECLARE
     v_at timestamptz;
     v_lanes bigint[];
+    v_job job;
     v_answer enqueued;
     v_woke boolean := false;
 BEGIN
@@ -441,10 +444,10 @@ BEGIN
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
     FOR i IN 1 .. cardinality(p_runs) LOOP
-        CONTINUE WHEN NOT EXISTS (
-            SELECT FROM job WHERE lane = v_lanes[i] AND source_module = p_module AND event_type = p_type
-                AND (subject IS NULL OR subject = p_subject));
-        v_answer := _notify(v_lanes[i], v_at, p_occurrences[i], p_runs[i], p_event_id, p_event,
+        SELECT * INTO v_job FROM job WHERE lane = v_lanes[i];  -- as conditions the planner may use another index
+        CONTINUE WHEN (v_job.source_module = p_module AND v_job.event_type = p_type
+            AND (v_job.subject IS NULL OR v_job.subject = p_subject)) IS NOT true;
+        v_answer := _notify(v_job, v_at, p_occurrences[i], p_runs[i], p_event_id, p_event,
             coalesce(p_occurred, v_at), p_depth, p_memory, p_limit, p_max_depth, p_no_run);
         v_woke := v_woke OR v_answer.woke;
         RETURN NEXT v_answer;
@@ -455,38 +458,37 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _notify(
-    p_lane bigint, p_at timestamptz, p_occurrence text, p_run uuid, p_event_id text, p_event text,
+    p_job job, p_at timestamptz, p_occurrence text, p_run uuid, p_event_id text, p_event text,
     p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer, p_no_run uuid
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
-    j job;
+    v_lane bigint := p_job.lane;
     v_holder uuid;
     v_run run;
 BEGIN
-    v_holder := _holder('event', p_lane, p_occurrence, p_at);
+    v_holder := _holder('event', v_lane, p_occurrence, p_at);
     IF v_holder IS NOT NULL THEN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
     IF _is_known(p_run) THEN  -- the event's memory ended before its run did
         RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
-    SELECT * INTO j FROM job WHERE lane = p_lane;
-    PERFORM _drain_lane(p_lane, p_at);
-    IF p_depth < p_max_depth AND (SELECT unfinished FROM lane WHERE id = p_lane) >= p_limit THEN
-        PERFORM _hold_event(p_lane, p_occurrence, p_no_run, p_at + p_memory);
-        PERFORM _remember(p_lane, jsonb_build_array(jsonb_build_object('kind', 'rejected', 'first', p_occurred,
+    PERFORM _drain_lane(v_lane, p_at);
+    IF p_depth < p_max_depth AND (SELECT unfinished FROM lane WHERE id = v_lane) >= p_limit THEN
+        PERFORM _hold_event(v_lane, p_occurrence, p_no_run, p_at + p_memory);
+        PERFORM _remember(v_lane, jsonb_build_array(jsonb_build_object('kind', 'rejected', 'first', p_occurred,
             'last', p_occurred, 'count', 1, 'detail', format('event %s: lane full', p_event_id))));
         RETURN ROW(NULL, 'lane full', false)::enqueued;
     END IF;
-    PERFORM _hold_event(p_lane, p_occurrence, p_run, p_at + p_memory);
+    PERFORM _hold_event(v_lane, p_occurrence, p_run, p_at + p_memory);
     IF p_depth >= p_max_depth THEN
-        PERFORM _bury(j, p_at, p_run, p_event_id, p_event, p_depth,
+        PERFORM _bury(p_job, p_at, p_run, p_event_id, p_event, p_depth,
             format('the chain of causes is %s deep, %s is the limit', p_depth, p_max_depth));
         RETURN ROW(p_run, NULL, true)::enqueued;
     END IF;
     v_run.run_id := p_run;
-    v_run.lane := p_lane;
-    v_run.definition := j.definition;
+    v_run.lane := v_lane;
+    v_run.definition := p_job.definition;
     v_run.queued_at := p_at;
     v_run.missed_count := 0;
     v_run.depth := p_depth;
@@ -498,10 +500,11 @@ END $$;
 
 -- From here on the event is known: by its run, or as rejected.
 CREATE FUNCTION _hold_event(p_lane bigint, p_occurrence text, p_holder uuid, p_until timestamptz) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO held_key VALUES ('event', p_lane, p_occurrence, p_holder, p_until)
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
-$$;
+END $$;
 
 -- The admins are to be told of these letters.
 CREATE FUNCTION _notice(p_runs uuid[]) RETURNS void LANGUAGE plpgsql AS $$

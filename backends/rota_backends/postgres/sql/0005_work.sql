@@ -4,8 +4,8 @@
 -- except in lanes whose runs differ. Lanes are locked by number, before anything else that calls share.
 
 -- Whether a run asks for another attempt and may have it: neither was its job removed meanwhile nor it told to stop.
-CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
-    $$SELECT p_state = 'retrying' AND NOT p_removed AND p_stop IS NULL$$;
+CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE
+    RETURN p_state = 'retrying' AND NOT p_removed AND p_stop IS NULL;
 
 -- A row of an answer. what: 0 the store's time and when to look again, 1 claims, 2 a lease that has ended, 3 settlements
 -- that were refused, 4 successes that were stored (numbers, in the order of the outbox). Of claims it has an array per
@@ -94,30 +94,30 @@ END $$;
 -- Since when a node is in unbroken contact. Nodes renew every third of a lease: in a pause of less than half a lease no
 -- other row of the same lease has ended, in a longer one it may have. If the clock was set back it begins anew.
 -- (`rota.backend.liveness` says the same.)
-CREATE FUNCTION _steady_since(p_node node, p_at timestamptz) RETURNS timestamptz LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN p_node.steady_since <= p_at AND p_node.seen_at + p_node.lease / 2 > p_at
-                THEN p_node.steady_since ELSE p_at END
-$$;
+CREATE FUNCTION _steady_since(p_node node, p_at timestamptz) RETURNS timestamptz LANGUAGE sql STABLE
+    RETURN CASE WHEN p_node.steady_since <= p_at AND p_node.seen_at + p_node.lease / 2 > p_at
+                THEN p_node.steady_since ELSE p_at END;
 
 -- Nodes that may be alive, as far as another one can know: those heard of within their lease, or its own if that is longer;
 -- and those not heard of, as long as it was itself cut off a lease ago. After an outage all look dead, and come back one by
 -- one (RETRY-4).
-CREATE FUNCTION _perhaps_alive(p_judge text, p_at timestamptz) RETURNS SETOF node LANGUAGE sql STABLE AS $$
+CREATE FUNCTION _perhaps_alive(p_judge text, p_at timestamptz) RETURNS SETOF node LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT * FROM node WHERE seen_at + lease > p_at
         OR seen_at + (SELECT j.lease FROM node j WHERE j.node_id = p_judge) > p_at OR lease > p_at - coalesce(
-        (SELECT _steady_since(j, p_at) FROM node j WHERE j.node_id = p_judge), p_at)
-$$;
+        (SELECT _steady_since(j, p_at) FROM node j WHERE j.node_id = p_judge), p_at);
+END;
 
 -- Bands with lanes that wait for a claim of a node that has these handlers.
 CREATE FUNCTION _waiting(p_at timestamptz, p_node text, p_handlers text[], p_queues text[])
 RETURNS TABLE (id integer, priority integer, queue text, is_missing boolean, oldest timestamptz) LANGUAGE sql STABLE
-AS $$
+BEGIN ATOMIC
     SELECT band.id, priority, queue, handler <> ALL (p_handlers), oldest.ready_at FROM band
     CROSS JOIN LATERAL (
         SELECT ready_at FROM lane WHERE place = band.id AND ready_at <= p_at ORDER BY ready_at LIMIT 1) oldest
     WHERE (p_queues IS NULL OR queue = ANY (p_queues)) AND (handler = ANY (p_handlers) OR NOT EXISTS (
-        SELECT FROM _perhaps_alive(p_node, p_at) n WHERE band.handler = ANY (n.handlers)))
-$$;
+        SELECT FROM _perhaps_alive(p_node, p_at) n WHERE band.handler = ANY (n.handlers)));
+END;
 
 -- Whether lanes may go on at once with their next runs: only while no other waits for a claim, and if the claim may
 -- bring as many as are settled; and whether one of them could.
@@ -549,7 +549,8 @@ END $$;
 
 -- Leases that may end until p_until, one in a row; `numbers` is that of the claim.
 CREATE FUNCTION _leases(p_what integer, p_handlers text[], p_until timestamptz) RETURNS SETOF exchanged
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT p_what, l.started_at, NULL::timestamptz, NULL::bigint, ARRAY[l.claim_number::integer], ARRAY[l.run_id],
         ARRAY[l.definition], ARRAY[r.payload], ARRAY[r.cause], ARRAY[l.attempt], ARRAY[l.token],
         ARRAY[l.first_started_at], ARRAY[r.due], ARRAY[r.event], ARRAY[r.depth], ARRAY[l.queue], ARRAY[d.body],
@@ -557,8 +558,8 @@ LANGUAGE sql STABLE AS $$
     FROM lane l
     CROSS JOIN LATERAL (SELECT * FROM run WHERE run_id = l.run_id OFFSET 0) r
     CROSS JOIN LATERAL (SELECT * FROM definition WHERE id = l.definition OFFSET 0) d
-    WHERE l.place = 0 AND l.ready_at <= p_until ORDER BY l.ready_at
-$$;
+    WHERE l.place = 0 AND l.ready_at <= p_until ORDER BY l.ready_at;
+END;
 
 -- Settlements refused because their run is gone: whether the same node settled it with the same token before.
 CREATE FUNCTION settled_before(p_scopes text[], p_jobs text[], p_tokens bigint[], p_nodes text[])

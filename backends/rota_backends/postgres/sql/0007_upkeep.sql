@@ -47,13 +47,14 @@ BEGIN
 END $$;
 
 -- Nodes that ended long ago, once some live node waited for them in vain (`rota.backend.liveness`).
-CREATE FUNCTION _prune_nodes(p_at timestamptz) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION _prune_nodes(p_at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     DELETE FROM node WHERE node_id = ANY (ARRAY(
         SELECT node_id FROM node
         WHERE seen_at + lease <= p_at - interval '1 day' AND lease <= p_at - (
             SELECT min(_steady_since(j, p_at)) FROM node j WHERE j.seen_at + j.lease > p_at)
-        FOR UPDATE SKIP LOCKED))
-$$;
+        FOR UPDATE SKIP LOCKED));
+END $$;
 
 -- Finished runs, as far as nobody works on their lanes; how many they were.
 CREATE FUNCTION _forget(p_runs uuid[]) RETURNS integer LANGUAGE plpgsql AS $$
@@ -362,24 +363,28 @@ EXCEPTION
     WHEN SQLSTATE 'RH000' THEN NULL;
 END $$;
 
--- Every function called from outside brings its settings along, so that they hold behind a pooler too: its own schema
--- and UTC (an interval of a day is 24 hours there). The ones for batches also keep to plans by index: the planner takes
--- a batch for ten rows, and a lane table that is emptied and filled all day for a small one.
+-- Every function finds the tables of this schema, never a temporary table of the caller: pg_temp is searched last. Bodies
+-- written as BEGIN ATOMIC or RETURN were bound to their tables when they were made, and can still be inlined.
+-- Functions called from outside also carry UTC (an interval of a day is 24 hours there), so that it holds behind a pooler.
+-- Those for batches use index plans only: the planner estimates a batch at ten rows, and takes the lane table, which is
+-- emptied and filled all day, for a small one.
 DO $$
 DECLARE
     f record;
     v_setting text;
 BEGIN
     FOR f IN
-        SELECT p.oid::regprocedure AS signature, p.proname IN (
+        SELECT p.oid::regprocedure AS signature, p.proname NOT LIKE '\_%' AS is_public, p.proname IN (
             'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'heard', 'listening', 'notify_jobs', 'fire',
             'relay', 'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'rehearse'
             ) AS is_batch
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = current_schema() AND p.proname NOT LIKE '\_%'
+        WHERE n.nspname = current_schema() AND p.prosqlbody IS NULL
     LOOP
-        EXECUTE format('ALTER FUNCTION %s SET search_path = %I', f.signature, current_schema());
-        EXECUTE format('ALTER FUNCTION %s SET timezone = ''UTC''', f.signature);
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', f.signature, current_schema());
+        IF f.is_public THEN
+            EXECUTE format('ALTER FUNCTION %s SET timezone = ''UTC''', f.signature);
+        END IF;
         IF f.is_batch THEN
             EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', f.signature);
             FOREACH v_setting IN ARRAY ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'enable_hashjoin',
