@@ -38,7 +38,7 @@ from rota.backend import (
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend, migrations
-from rota_backends.postgres.connections import Connection
+from rota_backends.postgres.connector import Connection
 from rota_backends.postgres.definitions import definition_text
 from tests.postgres.driving import LEASE, request, success
 from tests.servers import postgres_url

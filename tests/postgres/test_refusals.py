@@ -17,7 +17,9 @@ from rota.backend import EventLimits, JobKey, Registration
 from rota.errors import OutcomeUnknown, StoreUnavailable
 from rota.model.ids import new_run_id
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection, Connections, NotPermitted, Row
+from rota_backends.postgres.connections import Connections, Row
+from rota_backends.postgres.connector import Connection
+from rota_backends.postgres.errors import NotPermitted
 from tests.postgres.driving import claim, register, request, sql, success, trigger
 from tests.servers import SCHEMA, PostgresServer, free_port, fresh_store, postgres_url
 
@@ -61,7 +63,7 @@ async def test_a_statement_that_gave_way_to_others_is_repeated(
     connections: Connections, failing: str, code: str
 ) -> None:
     assert await connections.value(failing, code, 2) == 3
-    with pytest.raises(StoreUnavailable, match="gave way"):
+    with pytest.raises(StoreUnavailable, match="rolled it back 5 times"):
         await connections.value(failing, code, 1000)
 
 

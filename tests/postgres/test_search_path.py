@@ -10,7 +10,7 @@ from attrs import fields
 
 from rota import HandlerRegistry, JobDefinition, Manual, RunState, Scheduler
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection
+from rota_backends.postgres.connector import Connection
 from rota_backends.postgres.statements import Statements
 from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, sql

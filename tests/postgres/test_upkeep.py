@@ -18,7 +18,7 @@ from rota.backend import JobKey, NewRun, Prune, Registration
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection
+from rota_backends.postgres.connector import Connection
 from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, remove, sql, success, trigger, work
 from tests.servers import SCHEMA, postgres_url

@@ -10,11 +10,11 @@ import pytest
 from asyncpg import connect_utils
 from click.testing import CliRunner
 
-from rota import ScheduleError, StoreUnavailable
+from rota import ScheduleError
 from rota.cli import main
 from rota.discovery import open_backend
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.backend import _DRIVERS
+from rota_backends.postgres.address import DRIVER_OPTIONS
 from tests.servers import SCHEMA, fresh_store
 
 _MISSPELT = "postgresql://me:s3cret@host/db?schma=jobs"
@@ -64,7 +64,7 @@ def test_hosts_and_ports_are_taken_as_the_driver_takes_them(hosts: str) -> None:
 
 async def test_what_the_driver_cannot_read_is_not_quoted() -> None:
     """A part of the password may stand where the driver looks for a number."""
-    with pytest.raises(StoreUnavailable) as caught:
+    with pytest.raises(ScheduleError) as caught:
         await PostgresBackend("postgresql://me:s3cret/more@host/db").open()
     assert "s3cret" not in str(caught.value)
     assert "%2F" in str(caught.value)
@@ -86,7 +86,7 @@ def test_yes_and_no_may_be_said_in_several_words(word: str, meant: bool) -> None
 def test_every_option_of_the_driver_is_known() -> None:
     read = set(re.findall(r"query\.pop\(\s*'(\w+)'", inspect.getsource(connect_utils)))
     assert "sslmode" in read
-    assert read <= _DRIVERS
+    assert read <= DRIVER_OPTIONS
 
 
 async def test_options_of_the_driver_and_settings_of_the_server_arrive() -> None:

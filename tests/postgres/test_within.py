@@ -25,8 +25,7 @@ from rota import (
     ScheduleError,
     Scheduler,
 )
-from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.migrations import SchemaMismatch
+from rota_backends.postgres import PostgresBackend, SchemaMismatch
 from tests.patience import PATIENCE
 from tests.servers import SCHEMA, fresh_store, postgres_url
 

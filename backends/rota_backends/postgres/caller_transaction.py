@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rota.errors import ScheduleError
-from rota_backends.postgres.migrations import SchemaMismatch
+from rota_backends.postgres.errors import SchemaMismatch
 from rota_backends.postgres.statements import Statements
 
 _TYPES = (

@@ -11,9 +11,8 @@ from typing import Any
 
 from rota.backend import Backend, NewRun
 from rota.clock import Clock, VirtualClock
-from rota.errors import ScheduleError
 from rota.model.capability import Capability, Precision
-from rota_backends.postgres import migrations
+from rota_backends.postgres import address, migrations, options
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.definitions import Definitions
 from rota_backends.postgres.outbox_cache import OwnRows
@@ -38,15 +37,13 @@ class Store(Backend):
         pooler: bool = False,
         migrate: bool = True,
     ) -> None:
+        address.check("dsn", dsn)
+        options.check(schema, clock, precision, pool_size, timeout, pooler, migrate)
         super().__init__(clock=clock, precision=precision)
-        if not schema or len(schema.encode()) > 63 or "\x00" in schema:
-            raise ScheduleError("schema", "must be a name of 1 to 63 bytes")
-        if pool_size < 1:
-            raise ScheduleError("pool_size", "must be at least 1")
         if isinstance(clock, VirtualClock):
-            self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
+            self.patience = timedelta(0)  # nobody waits in real seconds while time is moved by hand
         if pooler:
-            self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # nobody can listen behind one
+            self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # LISTEN does not work behind one
         self._own_clock = clock
         self.may_migrate = migrate
         self._schema = schema

@@ -14,7 +14,8 @@ from tenacity import wait_random_exponential
 
 from rota.backend.waits import seconds_after
 from rota.errors import RotaError
-from rota_backends.postgres.connections import Connection, Connections
+from rota_backends.postgres.connections import Connections
+from rota_backends.postgres.connector import Connection
 from rota_backends.postgres.statements import Statements
 
 log = logging.getLogger("rota")
