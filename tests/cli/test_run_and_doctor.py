@@ -197,8 +197,9 @@ def test_a_store_that_does_not_answer_is_told_before_it_is_given_up(
 ) -> None:
     monkeypatch.setattr(run, "_WORTH_A_WORD", 0.0)
     monkeypatch.setattr(InProcessBackend, "open", _never)
+    monkeypatch.setattr(InProcessBackend, "patience", timedelta(seconds=0.5))
     result = CliRunner().invoke(main, ["run", "shop_jobs:handlers", "--backend", "memory:"])
-    assert result.output.splitlines() == ["memory does not answer yet; trying on", "Error: nobody is there"]
+    assert result.output.splitlines() == ["waiting for memory: still trying, 0.5 s at most", "Error: nobody is there"]
     assert result.exit_code == 1
 
 

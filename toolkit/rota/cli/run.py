@@ -64,8 +64,9 @@ def run_command(
     )
     handlers, jobs, events = load_handlers(app), load_jobs(app, jobs_name), load_events(app, events_name)
     url = backend_url(url)
+    backend = open_backend(url)
     scheduler = Scheduler(
-        open_backend(url),
+        backend,
         handlers,
         events=events,
         queues=_parsed(queues),
@@ -73,16 +74,22 @@ def run_command(
         drain_timeout=timedelta(seconds=drain_timeout),
     )
     where = url if url.startswith("sqlite:") else url.partition(":")[0]  # no password
-    asyncio.run(_work(scheduler, jobs, handlers.names(), where, has_events=events is not None))
+    asyncio.run(_work(scheduler, jobs, handlers.names(), where, backend.patience, has_events=events is not None))
 
 
 async def _work(
-    scheduler: Scheduler, jobs: list[JobDefinition], names: frozenset[str], where: str, *, has_events: bool
+    scheduler: Scheduler,
+    jobs: list[JobDefinition],
+    names: frozenset[str],
+    where: str,
+    patience: timedelta,
+    *,
+    has_events: bool,
 ) -> None:
     from rota.cli.waiting import waiting_for_events
 
     async with AsyncExitStack() as node:
-        with _word_of_a_wait(where):
+        with _word_of_a_wait(where, patience):
             await node.enter_async_context(scheduler)
         for job in jobs:
             outcome = await scheduler.schedule(job)
@@ -97,9 +104,10 @@ async def _work(
 
 
 @contextmanager
-def _word_of_a_wait(where: str) -> Generator[None]:
-    """A store that cannot be reached is tried for a while: not in silence."""
-    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, f"{where} does not answer yet; trying on")
+def _word_of_a_wait(where: str, patience: timedelta) -> Generator[None]:
+    """Say that the store cannot be reached while it is tried again."""
+    text = f"waiting for {where}: still trying, {patience.total_seconds():g} s at most"
+    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, text)
     try:
         yield
     finally:
