@@ -16,7 +16,7 @@ async def register(backend: Backend, job_id: str, trigger: Trigger | None = None
     key = JobKey("default", job_id)
     expected = (await backend.standing(key)).revision
     new = Registration(JobDefinition(job_id, "work", trigger or Manual()), expected, uuid4())
-    assert await backend.register([new]) == [Registered.STORED]
+    assert await backend.register(new) is Registered.STORED
     return key
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from rota.backend import (
+    Audience,
     Bookmark,
     ClaimRequest,
     EventLimits,
@@ -247,11 +248,11 @@ async def test_a_page_of_notices_is_read_no_further_than_it_goes() -> None:
         (made,) = await claim(backend)
         await backend.settle([dead_lettered(made, "one", AttemptOutcome.FAILED, "boom", "permanent")])
     store.read = 0
-    first = await backend.notices("one", limit=10)
+    first = await backend.outbox(Audience.ADMINS, "one", limit=10)
     assert first is not None
     assert len(first) == 10
     assert store.read <= 101  # a page of the store, and the look whether there is any
-    rest = await backend.notices("one", done=[each.seq for each in first], limit=1000)
+    rest = await backend.outbox(Audience.ADMINS, "one", done=[each.seq for each in first], limit=1000)
     assert rest is not None
     assert [each.seq for each in first] < [each.seq for each in rest]
     assert len(rest) == 240
@@ -262,7 +263,8 @@ async def test_more_due_jobs_than_a_scan_may_give_are_listed_all_the_same() -> N
     now = await backend.now()
     definitions = [JobDefinition(f"job {number:04}", "work", Cron("* * * * *")) for number in range(1200)]
     new = [Registration(each, 0, uuid4(), next_due=now + n * HOUR / 10**6) for n, each in enumerate(definitions)]
-    await backend.register(new)
+    for each in new:
+        await backend.register(each)
     backend.clock.step(HOUR)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     due = await backend.due(1150)
     assert [each.key.job_id for each in due.jobs] == [each.job_id for each in definitions[:1150]]
@@ -278,7 +280,7 @@ async def test_keys_are_within_their_bounds_whatever_the_names() -> None:
         for key in (JobKey(name, name), JobKey("_platform", name)):
             definition = JobDefinition(name, name, trigger_, scope_id=key.scope_id, queue=name)
             taken = IdempotencyKey(name, timedelta(hours=1))
-            await backend.register([Registration(definition, 0, uuid4(), idempotency_key=taken)])
+            await backend.register(Registration(definition, 0, uuid4(), idempotency_key=taken))
             await backend.enqueue([NewRun(key, uuid4(), Cause.MANUAL, 10, idempotency_key=taken, delay=HOUR)])
         (told,) = await backend.notify([Event(name, name, name, b"", name, name)], EventLimits(HOUR, 10, 16))
         assert len(told) == 2
@@ -289,7 +291,7 @@ async def test_keys_are_within_their_bounds_whatever_the_names() -> None:
 async def test_events_of_two_scopes_are_two_whatever_their_names() -> None:
     backend = backend_on(MemoryStore())
     definition = JobDefinition("job", "work", OnEvent("module", "type"), scope_id="_platform")
-    await backend.register([Registration(definition, 0, uuid4())])
+    await backend.register(Registration(definition, 0, uuid4()))
     events = [Event("module", "type", scope, b"", None, event) for scope, event in (("a", "b/c"), ("a/b", "c"))]
     told = await backend.notify(events, EventLimits(HOUR, 10, 16))
     assert len({each for (each,) in told}) == 2
@@ -367,8 +369,8 @@ async def test_who_opens_again_at_once_waits_for_another_that_waited_to_open() -
 
 async def test_a_store_with_another_schema_is_refused_and_closed() -> None:
     store = Counted()
-    store.shelf.write("meta/schema", b"2")
-    with pytest.raises(StoreUnavailable, match="schema 2"):
+    store.shelf.write("meta/schema", b"1")
+    with pytest.raises(StoreUnavailable, match="schema 1"):
         await CasBackend(store).open()
     assert store.opened == 0
 
@@ -391,7 +393,7 @@ async def test_eight_first_starts_at_once_agree() -> None:
     shelf = Shelf()
     backends = [CasBackend(MemoryStore(shelf)) for _ in range(8)]
     await asyncio.gather(*(backend.open() for backend in backends))
-    assert shelf.held["meta/schema"].value == b"1"
+    assert shelf.held["meta/schema"].value == b"2"
     await asyncio.gather(*(backend.close() for backend in backends))
 
 
@@ -499,7 +501,7 @@ class Interrupted(MemoryStore):
 async def _registered(backend: CasBackend, handler: str) -> None:
     job = JobDefinition("job", handler, OnEvent("shop", "Ordered"))
     expected = (await backend.standing(JobKey("default", "job"))).revision
-    assert await backend.register([Registration(job, expected, uuid4())]) == [Registered.STORED]
+    assert await backend.register(Registration(job, expected, uuid4())) is Registered.STORED
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -508,7 +510,7 @@ async def test_a_job_registered_after_the_bookmark_moved_is_never_matched(number
     rival = backend_on(MemoryStore(shelf))
 
     async def happens() -> None:
-        await rival.bookmark("events", 0, 1)
+        await rival.setting("events", 0, 1)
         await _registered(rival, "newer")
 
     await _registered(rival, "older")

@@ -25,7 +25,7 @@ from rota_contracts import BackendHarness
 
 
 class Faulty(InProcessBackend):
-    async def register(self, batch):
+    async def register(self, new):
         raise RuntimeError("not today")
 
 

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from rota.backend import (
+    Audience,
     Backend,
     Claim,
     ClaimRequest,
@@ -66,7 +67,7 @@ async def register(backend: Backend, job_id: str, handler: str = "work", next_du
     key = JobKey("default", job_id)
     definition = JobDefinition(job_id, handler, Manual() if next_due is None else Cron("* * * * *"))
     new = Registration(definition, (await backend.standing(key)).revision, uuid4(), next_due=next_due)
-    assert await backend.register([new]) == [Registered.STORED]
+    assert await backend.register(new) is Registered.STORED
     return key
 
 
@@ -159,8 +160,8 @@ async def test_a_delayed_run_that_a_tick_met_starts_also_when_the_clock_was_set_
 
 
 async def test_where_there_is_no_notice_nobody_keeps_the_turn(backend: Backend) -> None:  # RETRY-5
-    assert await backend.notices("one") == []
-    assert await backend.notices("two") == []
+    assert await backend.outbox(Audience.ADMINS, "one") == []
+    assert await backend.outbox(Audience.ADMINS, "two") == []
 
 
 async def test_retention_forgets_no_more_at_a_time_than_it_was_asked_to(
@@ -227,7 +228,7 @@ async def test_a_lane_whose_next_run_changes_keeps_its_place(backend: Backend, c
 
 async def test_what_only_looks_like_a_lifecycle_event_is_about_no_job(backend: Backend) -> None:  # EVENT-1, EVENT-6
     listening = JobDefinition("job", "handler", OnEvent("_platform.jobs", "JobSucceeded"))
-    await backend.register([Registration(listening, 0, uuid4())])
+    await backend.register(Registration(listening, 0, uuid4()))
     events = [Event("_platform.jobs", "JobSucceeded", subject=subject) for subject in (None, "another", "job")]
     told = await backend.notify(events, EventLimits(HOUR, 100, 16))
     assert [len(each) for each in told] == [1, 1, 0]

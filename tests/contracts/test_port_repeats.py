@@ -54,7 +54,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
 
 
 async def _running(backend: Backend) -> Claim:
-    await backend.register([Registration(JobDefinition("job", "work", Manual()), 0, uuid4())])
+    await backend.register(Registration(JobDefinition("job", "work", Manual()), 0, uuid4()))
     await backend.enqueue([NewRun(_KEY, uuid4(), Cause.MANUAL, 10)])
     (claim,) = (await backend.claim(ClaimRequest("node", frozenset({"work"}), 1, _LEASE))).claims
     return claim
@@ -94,7 +94,7 @@ async def test_a_repeated_removal_gives_the_first_answer(backend: Backend) -> No
 
 
 async def _listening(backend: Backend) -> None:
-    await backend.register([Registration(JobDefinition("job", "work", OnEvent("shop", "Ordered")), 0, uuid4())])
+    await backend.register(Registration(JobDefinition("job", "work", OnEvent("shop", "Ordered")), 0, uuid4()))
 
 
 async def _events(backend: Backend) -> list[str | None]:
@@ -107,15 +107,15 @@ async def test_events_make_their_runs_while_the_bookmark_is_where_they_were_read
     (made,) = await backend.notify([first], _LIMITS, since=Bookmark("events", 0))
     assert len(made) == 1
     assert await backend.notify([first], _LIMITS, since=Bookmark("events", 0)) == [made], "a repeat"
-    assert await backend.bookmark("events", 0, 1) == 1
+    assert await backend.setting("events", 0, 1) == 1
     made, nothing = await backend.notify([second, Event("shop", "Paid")], _LIMITS, since=Bookmark("events", 1))
     assert (len(made), nothing) == (1, [])
     assert await _events(backend) == ["2", "1"]
 
 
 async def test_events_make_no_run_once_the_bookmark_has_moved(backend: Backend) -> None:
-    await backend.bookmark("events", 0, 5)
-    await backend.bookmark("events/of others", 0, 7)
+    await backend.setting("events", 0, 5)
+    await backend.setting("events/of others", 0, 7)
     await _listening(backend)
     events = [Event("shop", "Ordered", event_id="1"), Event("shop", "Paid")]
     for since in (Bookmark("events", 0), Bookmark("events", 7), Bookmark("events/new", 5)):
@@ -127,8 +127,8 @@ async def test_a_repeat_makes_nothing_once_the_bookmark_has_moved(backend: Backe
     await _listening(backend)
     events = [Event("shop", "Ordered", event_id="1")]
     await backend.notify(events, _LIMITS, since=Bookmark("events", 0))
-    await backend.bookmark("events", 0, 1)
+    await backend.setting("events", 0, 1)
     again = JobDefinition("again", "work", OnEvent("shop", "Ordered"))
-    await backend.register([Registration(again, 0, uuid4())])
+    await backend.register(Registration(again, 0, uuid4()))
     assert await backend.notify(events, _LIMITS, since=Bookmark("events", 0)) == []
     assert await backend.runs(RunQuery("default", "again")) == []

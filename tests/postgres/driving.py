@@ -33,9 +33,8 @@ _numbers = count(1)
 
 
 async def register(backend: Backend, *names: str, **fields: Any) -> None:
-    await backend.register(
-        [Registration(JobDefinition(name, "ok", Manual(), **fields), 0, new_run_id()) for name in names]
-    )
+    for name in names:
+        await backend.register(Registration(JobDefinition(name, "ok", Manual(), **fields), 0, new_run_id()))
 
 
 async def remove(backend: Backend, name: str) -> None:

@@ -15,7 +15,18 @@ import asyncpg
 import pytest
 
 from rota import JobDefinition, Manual, VirtualClock
-from rota.backend import Backend, Claim, ClaimRequest, JobKey, NewRun, PauseChange, Registration, RunQuery, Settlement
+from rota.backend import (
+    Audience,
+    Backend,
+    Claim,
+    ClaimRequest,
+    JobKey,
+    NewRun,
+    PauseChange,
+    Registration,
+    RunQuery,
+    Settlement,
+)
 from rota.decide.attempt import dead_lettered, retried
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome, Cause, RunState
@@ -163,7 +174,7 @@ async def test_lanes_of_several_bands_go_on_in_one_exchange(backend: PostgresBac
     jobs = {"a": ("ok", "slow"), "b": ("fine", "default"), "c": ("ok", "default")}
     for name, (handler, queue) in jobs.items():
         definition = JobDefinition(name, handler, Manual(), queue=queue)
-        await backend.register([Registration(definition, 0, new_run_id())])
+        await backend.register(Registration(definition, 0, new_run_id()))
         await queued(backend, name, 2)
     both = frozenset({"ok", "fine"})
     held = (await backend.claim(ClaimRequest("node", both, 10, LEASE, number=next(_numbers), hand=1))).claims
@@ -203,11 +214,11 @@ async def test_a_lease_that_went_on_is_looked_for_in_time(
 
 async def test_facts_of_a_lane_that_goes_on_are_in_order(backend: PostgresBackend) -> None:
     await register(backend, "a")
-    await backend.relay("node", done=(), set_aside=(), skip=(), limit=100)
+    await backend.outbox(Audience.EVENTS, "node", done=(), failed=(), skip=(), limit=100)
     await sql("UPDATE store SET tells_facts = true")
     one, two = await queued(backend, "a", 2)
     await exchange(backend, (await claim(backend)).claims)
-    facts = await backend.relay("node", done=(), set_aside=(), skip=(), limit=100) or []
+    facts = await backend.outbox(Audience.EVENTS, "node", done=(), failed=(), skip=(), limit=100) or []
     assert [(each.kind.value, each.run_id) for each in facts if each.run_id is not None] == [
         ("JobTriggered", one),
         ("JobSucceeded", one),
@@ -414,7 +425,7 @@ async def test_a_job_registered_anew_goes_on_under_what_each_run_was_queued_unde
     await trigger(backend, "goes on beside it", 3)
     held = (await claim(backend)).claims
     standing = await backend.standing(JobKey("default", "a"))
-    await backend.register([Registration(JobDefinition("a", "other", Manual()), standing.revision, new_run_id())])
+    await backend.register(Registration(JobDefinition("a", "other", Manual()), standing.revision, new_run_id()))
     await trigger(backend, "a")
     second = await exchange(backend, held)
     third = await exchange(backend, second)

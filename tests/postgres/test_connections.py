@@ -12,7 +12,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from rota.backend import JobKey, JobQuery, NewRun
+from rota.backend import Audience, JobKey, JobQuery, NewRun
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.model.definition import IdempotencyKey
 from rota.model.ids import new_run_id
@@ -144,7 +144,7 @@ async def test_a_rehearsal_goes_to_the_end_of_what_it_plays(backend: PostgresBac
 
 
 async def test_who_tells_events_has_two_connections_that_know_a_trigger(backend: PostgresBackend) -> None:
-    await backend.relay("node")
+    await backend.outbox(Audience.EVENTS, "node")
     assert backend._rehearsal._task is not None
     await backend._rehearsal._task
     connections = backend._connections
@@ -152,7 +152,7 @@ async def test_who_tells_events_has_two_connections_that_know_a_trigger(backend:
 
 
 async def test_a_node_that_tells_events_first_rehearses_with_all_connections(backend: PostgresBackend) -> None:
-    await backend.relay("node")
+    await backend.outbox(Audience.EVENTS, "node")
     await _rehearsed(backend)
     assert [backend._sql.enqueue in backend._connections._known[each] for each in backend._connections._idle] == [
         True

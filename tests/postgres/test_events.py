@@ -26,7 +26,7 @@ async def test_an_event_that_very_many_jobs_wait_for_does_not_run_out_of_time(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in one statement, some ten thousand took longer than it may: the event was never delivered, nor any later."""
-    await backend.register([Registration(JobDefinition("job", "ok", OnEvent("shop", "closed")), 0, uuid4())])
+    await backend.register(Registration(JobDefinition("job", "ok", OnEvent("shop", "closed")), 0, uuid4()))
     await sql(_MANY)
     sizes: list[int] = []
     fetch = backend._connections.fetch

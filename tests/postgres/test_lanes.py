@@ -22,7 +22,7 @@ _numbers = count(1)
 async def _define(backend: PostgresBackend, name: str, handler: str, queue: str = "default") -> None:
     standing = await backend.standing(JobKey("default", name))
     definition = JobDefinition(name, handler, Manual(), queue=queue)
-    await backend.register([Registration(definition, standing.revision, uuid4())])
+    await backend.register(Registration(definition, standing.revision, uuid4()))
 
 
 async def _trigger(backend: PostgresBackend, name: str, delay: timedelta | None = None, times: int = 1) -> None:

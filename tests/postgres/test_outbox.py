@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rota.backend import Fact, FailedDelivery, JobKey
+from rota.backend import FACTS_WANTED, Audience, Fact, FailedDelivery, JobKey
 from rota_backends.postgres import PostgresBackend
 from tests.postgres.driving import claim, register, sql, success, trigger
 
@@ -15,7 +15,7 @@ _JOBS = [f"job {number}" for number in range(5)]
 async def _settled_batch(backend: PostgresBackend) -> None:
     """Two rows: five runs that started in one claim, five that ended in one settlement."""
     await register(backend, *_JOBS)
-    await backend.tell_facts()
+    await backend.setting(FACTS_WANTED, 0, 1)
     for name in _JOBS:
         await trigger(backend, name)
     claims = (await claim(backend)).claims
@@ -29,7 +29,7 @@ async def _rows() -> int:
 
 
 async def _facts(backend: PostgresBackend, **what: Any) -> list[Fact]:
-    facts = await backend.relay("node", **what)
+    facts = await backend.outbox(Audience.EVENTS, "node", **what)
     assert facts is not None
     return facts
 
@@ -91,7 +91,7 @@ async def test_one_fact_of_a_batch_is_set_aside_and_the_others_stay(backend: Pos
     facts = await _facts(backend)
     aside = FailedDelivery(facts[3].seq, "TypeError")
     for _ in range(2):  # a repeat, as after a lost answer
-        assert _told(await _facts(backend, set_aside=[aside])) == _told(facts[:3] + facts[4:])
+        assert _told(await _facts(backend, failed=[aside])) == _told(facts[:3] + facts[4:])
     (row,) = await sql("SELECT kind, run_id, why FROM set_aside")
     assert tuple(row) == (facts[3].event_type, facts[3].run_id, "TypeError")
     assert (await backend.census()).set_aside == 1
@@ -109,4 +109,4 @@ async def test_the_census_says_since_when_somebody_should_be_told(backend: Postg
 async def test_no_lock_of_an_application_holds_up_who_relays(backend: PostgresBackend) -> None:
     await _facts(backend)
     assert await sql("SELECT name FROM named_lock") == [], "a lock may have any name"
-    assert await backend.relay("another") is None
+    assert await backend.outbox(Audience.EVENTS, "another") is None

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from rota import Cron, Event, JobDefinition, OnEvent
-from rota.backend import Claim, EventLimits, Fact, FactKind, FireResult, Firing, JobKey, Registration
+from rota.backend import (
+    FACTS_WANTED,
+    Audience,
+    Claim,
+    EventLimits,
+    Fact,
+    FactKind,
+    FireResult,
+    Firing,
+    JobKey,
+    Registration,
+)
 from rota.decide.attempt import retried, succeeded
 from rota.errors import OutcomeUnknown
 from rota.model.ids import new_run_id
@@ -34,20 +45,20 @@ async def other(backend: PostgresBackend) -> AsyncIterator[PostgresBackend]:
 
 
 async def _relaying(backend: PostgresBackend) -> None:
-    await backend.tell_facts()
-    assert await backend.relay("node") == []
+    await backend.setting(FACTS_WANTED, 0, 1)
+    assert await backend.outbox(Audience.EVENTS, "node") == []
 
 
 async def _claims(backend: PostgresBackend, *names: str) -> list[Claim]:
     await register(backend, *names)
-    await backend.relay("node", done=_seqs(await _told(backend)))
+    await backend.outbox(Audience.EVENTS, "node", done=_seqs(await _told(backend)))
     for name in names:
         await trigger(backend, name)
     return (await claim(backend)).claims
 
 
 async def _told(backend: PostgresBackend, **what: Any) -> list[Fact]:
-    facts = await backend.relay("node", **what)
+    facts = await backend.outbox(Audience.EVENTS, "node", **what)
     assert facts is not None
     return facts
 
@@ -72,14 +83,14 @@ async def _rows(kind: str = "%") -> set[int]:
 async def _due(backend: PostgresBackend, name: str) -> None:
     key = JobKey("default", name)
     job = JobDefinition(name, "ok", Cron("0 * * * *"))
-    await backend.register([Registration(job, 0, new_run_id(), next_due=_DUE)])
+    await backend.register(Registration(job, 0, new_run_id(), next_due=_DUE))
     revision = (await backend.standing(key)).revision
     firing = Firing(key, revision, _DUE, _DUE, _DUE + timedelta(hours=1), new_run_id(), _DUE, _DUE)
     assert await backend.fire([firing]) == [FireResult.FIRED]
 
 
 async def _caused(backend: PostgresBackend, name: str) -> None:
-    await backend.register([Registration(JobDefinition(name, "ok", OnEvent("shop", "Paid")), 0, new_run_id())])
+    await backend.register(Registration(JobDefinition(name, "ok", OnEvent("shop", "Paid")), 0, new_run_id()))
     event = Event("shop", "Paid", depth=3, caused_by=new_run_id())
     assert len((await backend.notify([event], EventLimits(timedelta(days=1), 10, 16)))[0]) == 1
 
@@ -152,7 +163,7 @@ async def test_nothing_is_remembered_where_another_node_relays(backend: Postgres
     await _relaying(backend)
     claims = await _claims(backend, "a")
     assert len(_remembered(backend)) == 1
-    assert await backend.relay("another") is None
+    assert await backend.outbox(Audience.EVENTS, "another") is None
     assert _remembered(backend) == set()
     await backend.settle([succeeded(each, "node") for each in claims])
     assert _remembered(backend) == set()

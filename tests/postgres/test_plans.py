@@ -22,6 +22,7 @@ import pytest
 
 from rota import Event, IdempotencyKey, JobDefinition, Manual
 from rota.backend import (
+    Audience,
     Claim,
     ClaimRequest,
     EventLimits,
@@ -204,9 +205,9 @@ async def _work(reader: Reader) -> dict[str, Counter[str]]:
         seen[f"notify of {subject}"] = await read(
             backend.notify([Event("module", "type", subject=subject)], EventLimits(LEASE, 10, 16))
         )
-    seen["relay"] = await read(backend.relay("node", limit=_BATCH))
+    seen["relay"] = await read(backend.outbox(Audience.EVENTS, "node", limit=_BATCH))
     seen["relay, some told"] = await read(
-        backend.relay("node", done=range(1, _BATCH), skip=[_job(1), _job(2)], limit=_BATCH)
+        backend.outbox(Audience.EVENTS, "node", done=range(1, _BATCH), skip=[_job(1), _job(2)], limit=_BATCH)
     )
     return seen
 
@@ -245,7 +246,7 @@ async def _change(reader: Reader) -> dict[str, Counter[str]]:
     for number in (5, _LONG, _DELAYED):
         revision = (await backend.standing(_job(number))).revision
         definition = JobDefinition(f"job {number}", "ok", Manual(), priority=revision)
-        seen[f"register {number}"] = await read(backend.register([Registration(definition, revision, uuid4())]))
+        seen[f"register {number}"] = await read(backend.register(Registration(definition, revision, uuid4())))
         seen[f"pause {number}"] = await read(backend.pause(PauseChange(_job(number), "why", revision + 1, None)))
         seen[f"resume {number}"] = await read(backend.pause(PauseChange(_job(number), None, revision + 2, None)))
     for what, prune in {

@@ -235,16 +235,10 @@ async def test_a_missing_privilege_is_named_with_what_to_grant(admin: Connection
 Call = Callable[[], Awaitable[object]]
 
 
-async def _registering(backend: PostgresBackend, number: int) -> Call:
-    jobs = [JobDefinition(f"{name} {number}", "ok", Manual()) for name in ("one", "two")]
-    batch = [Registration(job, 0, new_run_id()) for job in jobs]
-    return lambda: backend.register(batch)
-
-
 async def _notifying(backend: PostgresBackend, number: int) -> Call:
     kind = ("shop", f"Ordered {number}")
     job = JobDefinition(f"job {number}", "ok", OnEvent(*kind))
-    await backend.register([Registration(job, 0, new_run_id())])
+    await backend.register(Registration(job, 0, new_run_id()))
     events = [Event(*kind), Event(*kind)]
     return lambda: backend.notify(events, EventLimits(timedelta(hours=1), 100, 16))
 
@@ -259,7 +253,7 @@ async def _settling(backend: PostgresBackend, number: int) -> Call:
     return lambda: backend.settle([success(first), success(gone)], request("node", 0))
 
 
-@pytest.mark.parametrize("prepare", [_registering, _notifying, _settling])
+@pytest.mark.parametrize("prepare", [_notifying, _settling])
 async def test_a_call_cut_short_is_not_told_as_nothing(
     backend: PostgresBackend,
     prepare: Callable[[PostgresBackend, int], Awaitable[Call]],

@@ -22,7 +22,7 @@ _LIMITS = EventLimits(timedelta(days=1), 10, 16)
 async def _register(backend: PostgresBackend, payload: bytes) -> None:
     job = JobDefinition("job", "ok", OnEvent("shop", "Ordered"), payload=payload)
     expected = (await backend.standing(JobKey("default", "job"))).revision
-    await backend.register([Registration(job, expected, new_run_id())])
+    await backend.register(Registration(job, expected, new_run_id()))
 
 
 async def _is_locked_out() -> None:
@@ -39,7 +39,7 @@ async def test_a_bookmark_that_moves_while_a_sweep_waits_for_a_lane_stops_it(bac
             await rival.execute(f'SELECT FROM "{SCHEMA}".lane FOR UPDATE')
             telling = asyncio.create_task(backend.notify([_EVENT], _LIMITS, since=Bookmark("events", 0)))
             await _is_locked_out()
-            await backend.bookmark("events", 0, 1)
+            await backend.setting("events", 0, 1)
         assert await telling == []
     finally:
         await rival.close()

@@ -14,7 +14,7 @@ import pytest
 from attrs import evolve
 
 from rota import AttemptOutcome, JobDefinition, Manual, RunState
-from rota.backend import JobKey, NewRun, Prune, Registration
+from rota.backend import Audience, JobKey, NewRun, Prune, Registration
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend
@@ -38,7 +38,7 @@ async def _register(backend: PostgresBackend, name: str, handler: str, **fields:
     key = JobKey("default", name)
     revision = (await backend.standing(key)).revision
     definition = JobDefinition(name, handler, Manual(), **fields)
-    await backend.register([Registration(definition, revision, uuid4())])
+    await backend.register(Registration(definition, revision, uuid4()))
 
 
 async def _bands() -> set[str]:
@@ -259,10 +259,10 @@ async def _until_somebody_waits() -> None:
 
 
 async def test_a_node_that_leaves_does_not_make_others_wait_to_relay(backend: PostgresBackend) -> None:
-    assert await backend.relay("leaver") == []
-    assert await backend.relay("other") is None
+    assert await backend.outbox(Audience.EVENTS, "leaver") == []
+    assert await backend.outbox(Audience.EVENTS, "other") is None
     await backend.hand_back([], leaving="leaver")
-    assert await backend.relay("other") == []
+    assert await backend.outbox(Audience.EVENTS, "other") == []
 
 
 async def test_retention_does_not_wait_for_a_claim_under_way(backend: PostgresBackend, session: Connection) -> None:

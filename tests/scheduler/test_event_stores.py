@@ -39,7 +39,7 @@ class Named(InMemoryEventStore):
 class Bookmarks(InProcessBackend):
     @property
     def names(self) -> set[str]:
-        return set(self._bookmarks)
+        return {name for name in self._settings if not name.startswith("_")}
 
 
 def registry() -> HandlerRegistry:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rota import Failed, JobContext, Scheduler, VirtualClock
-from rota.backend import Backend, FailedDelivery, JobKey, Notice
+from rota.backend import ADMINS_TOLD, RELAY_LEASE, Audience, Backend, Fact, FailedDelivery, JobKey
+from rota.node.relay import ToAdmins
 from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.postgres import PostgresBackend
@@ -38,7 +39,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     clock = VirtualClock()
     made = MAKE[request.param](tmp_path, clock)
     await made.open()
-    await made.tell_admins()
+    await made.setting(ADMINS_TOLD, 0, 1)
     async with Scheduler(made, registry(bad=_bad)) as scheduler:
         for key in (A, B):
             await scheduler.schedule(manual(key.job_id, "bad"))
@@ -48,8 +49,8 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await made.close()
 
 
-async def _given(backend: Backend, **asked: Any) -> list[Notice]:
-    given = await backend.notices("node", **asked)
+async def _given(backend: Backend, **asked: Any) -> list[Fact]:
+    given = await backend.outbox(Audience.ADMINS, "node", **asked)
     assert given is not None
     return given
 
@@ -57,7 +58,7 @@ async def _given(backend: Backend, **asked: Any) -> list[Notice]:
 async def test_what_is_told_is_forgotten_and_what_is_held_up_is_left_out(backend: Backend) -> None:
     a, b = await _given(backend)
     assert (a.key, b.key) == (A, B)
-    assert (await backend.census()).unnoticed_since == a.at
+    assert (await backend.census()).unnoticed_since == a.occurred_at
     assert await _given(backend, skip=[A]) == [b]
     assert await _given(backend, limit=1) == [a]
     for _ in range(2):  # a repeat changes nothing
@@ -69,19 +70,20 @@ async def test_what_is_told_is_forgotten_and_what_is_held_up_is_left_out(backend
 async def test_what_could_not_be_told_is_set_aside_and_counted(backend: Backend) -> None:
     a, b = await _given(backend)
     for _ in range(2):
-        assert await _given(backend, set_aside=[FailedDelivery(a.seq, "OSError")]) == [b]
+        assert await _given(backend, failed=[FailedDelivery(a.seq, "OSError")]) == [b]
     census = await backend.census()
-    assert (census.set_aside, census.unnoticed_since) == (1, b.at)
+    assert (census.set_aside, census.unnoticed_since) == (1, b.occurred_at)
 
 
 async def test_one_node_is_given_them_until_it_leaves(backend: Backend) -> None:
     a, _ = await _given(backend)
-    assert await backend.notices("other", done=[a.seq]) is None
+    assert await backend.outbox(Audience.ADMINS, "other", done=[a.seq]) is None
     assert len(await _given(backend)) == 2, "what another says is done is not"
     await backend.hand_back([], leaving="node")
-    assert len(await backend.notices("other") or ()) == 2
+    assert len(await backend.outbox(Audience.ADMINS, "other") or ()) == 2
 
 
-async def test_a_node_without_a_notifier_is_given_none_and_holds_up_nobody(backend: Backend) -> None:
-    assert await backend.notices("deaf", has_notifier=False) is None
+async def test_a_node_without_a_notifier_holds_up_no_node_that_has_one(backend: Backend) -> None:
+    silent = ToAdmins(backend, "silent", None)
+    assert await silent.next_facts((), (), (), RELAY_LEASE) is None
     assert len(await _given(backend)) == 2

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock
-from rota.backend import Fact, FailedDelivery, JobKey, Notice
+from rota.backend import Audience, Fact, FactKind, FailedDelivery, JobKey
 from rota.node import relay
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
@@ -27,9 +27,9 @@ class Counted(InProcessBackend):
         super().__init__()
         self.asked: Counter[str] = Counter()
 
-    async def relay(self, node_id: str, **more: Any) -> list[Fact] | None:
-        self.asked[node_id] += 1
-        return await super().relay(node_id, **more)
+    async def outbox(self, audience: Audience, node_id: str, **more: Any) -> list[Fact] | None:
+        self.asked[node_id] += audience is Audience.EVENTS
+        return await super().outbox(audience, node_id, **more)
 
 
 def _node_id(scheduler: Scheduler) -> str:
@@ -73,8 +73,8 @@ async def test_a_node_relays_when_the_one_that_did_has_left() -> None:
 class ShortTurns(Counted):
     """A turn to relay is over before an event store that hangs is given up."""
 
-    async def relay(self, node_id: str, **more: Any) -> list[Fact] | None:
-        return await super().relay(node_id, lease=ms(30), **more)
+    async def outbox(self, audience: Audience, node_id: str, **more: Any) -> list[Fact] | None:
+        return await super().outbox(audience, node_id, **{**more, "lease": ms(30)})
 
 
 class Hanging(InMemoryEventStore):
@@ -106,28 +106,29 @@ class Flighty:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.aside: list[FailedDelivery] = []
+        self.failed: list[FailedDelivery] = []
         self._turns = 0
 
-    async def news(
-        self, done: Sequence[int], aside: Sequence[FailedDelivery], skip: Collection[JobKey]
-    ) -> list[Notice] | None:
-        self.aside += aside
+    async def next_facts(
+        self, done: Sequence[int], failed: Sequence[FailedDelivery], skip: Collection[JobKey], lease: timedelta
+    ) -> list[Fact] | None:
+        self.failed += failed
         self._turns += 1
-        return None if self._turns % 2 else [Notice(1, JobKey("default", "job"), uuid4(), self.clock.now())]
+        fact = Fact(1, FactKind.DEAD_LETTERED, self.clock.now(), manual("job"), uuid4())
+        return None if self._turns % 2 else [fact]
 
-    async def hear(self, *news: Notice) -> None:
+    async def tell(self, *facts: Fact) -> None:
         raise OSError
 
 
 async def test_tries_are_counted_also_while_another_node_tries() -> None:
     clock = VirtualClock()
-    audience = Flighty(clock)
-    telling = relay.Relay[Notice](audience)
+    recipient = Flighty(clock)
+    telling = relay.Relay(recipient, timedelta(seconds=30))
     for _ in range(2 * 20 + 1):
         await telling._turn()
         await clock.advance(timedelta(hours=1))
-    assert [each.seq for each in audience.aside] == [1]
+    assert [each.seq for each in recipient.failed] == [1]
 
 
 async def test_health_says_when_there_is_nobody_to_tell_events() -> None:

@@ -271,8 +271,8 @@ class _SlowToRegister(InProcessBackend):
         super().__init__(clock=clock)
         self.is_asked, self.answers = asyncio.Event(), asyncio.Event()
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        registered = await super().register(batch)
+    async def register(self, new: Registration) -> Registered:
+        registered = await super().register(new)
         self.is_asked.set()
         await self.answers.wait()
         return registered

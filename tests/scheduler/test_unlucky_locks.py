@@ -26,7 +26,7 @@ class _Locks(_Backend):
     trouble = ""
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-        if ttl is not None and self.trouble and self._lock_holders.get(name) == node_id:
+        if ttl is not None and self.trouble and (held := self._locks.held(name)) and held[0] == node_id:
             if self.trouble == "hangs":
                 await asyncio.Event().wait()
             if self.trouble == "hangs on":

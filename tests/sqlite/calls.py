@@ -16,10 +16,9 @@ HANDLERS = frozenset({"ok", "fine"})
 
 
 async def register(backend: SqliteBackend, *jobs: JobDefinition) -> None:
-    standings = [await backend.standing(JobKey(job.scope_id, job.job_id)) for job in jobs]
-    await backend.register(
-        [Registration(job, each.revision, new_run_id()) for job, each in zip(jobs, standings, strict=True)]
-    )
+    for job in jobs:
+        standing = await backend.standing(JobKey(job.scope_id, job.job_id))
+        await backend.register(Registration(job, standing.revision, new_run_id()))
 
 
 async def remove(backend: SqliteBackend, key: JobKey) -> bool:

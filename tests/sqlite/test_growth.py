@@ -144,12 +144,9 @@ async def test_the_letters_of_a_job_are_found_among_those_of_others(backend: Sql
 
 
 async def test_the_jobs_of_an_owner_are_found_among_those_of_others(backend: SqliteBackend) -> None:
-    await backend.register(
-        [
-            Registration(job(number), 0, new_run_id(), owner="her" if number % 700 == 0 else "him")
-            for number in range(1401)
-        ]
-    )
+    for number in range(1401):
+        owner = "her" if number % 700 == 0 else "him"
+        await backend.register(Registration(job(number), 0, new_run_id(), owner=owner))
     needed, found = await _steps_of(backend, backend.jobs(JobQuery("default", owner="her", limit=2)))
     assert [each.definition.job_id for each in found] == ["job-0000", "job-0700"]
     rest = await backend.jobs(JobQuery("default", owner="her", after="job-0700"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota import VirtualClock
-from rota.backend import Fact, FailedDelivery, JobKey, Prune
+from rota.backend import FACTS_WANTED, Audience, Fact, FailedDelivery, JobKey, Prune
 from rota_backends.sqlite import SqliteBackend
 from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
 
@@ -18,7 +18,7 @@ from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
 async def backend(tmp_path: Path) -> AsyncGenerator[SqliteBackend]:
     made = SqliteBackend(tmp_path / "jobs.db", clock=VirtualClock(), synchronous="OFF")
     await made.open()
-    await made.tell_facts()
+    await made.setting(FACTS_WANTED, 0, 1)
     try:
         yield made
     finally:
@@ -35,7 +35,7 @@ async def run(backend: SqliteBackend, jobs: int) -> None:
 
 
 async def page(backend: SqliteBackend, **options: Any) -> list[Fact]:
-    facts = await backend.relay("node", **options)
+    facts = await backend.outbox(Audience.EVENTS, "node", **options)
     assert facts is not None
     return facts
 
@@ -50,7 +50,7 @@ async def rows(backend: SqliteBackend) -> int:
 
 async def test_the_facts_of_a_transaction_share_a_row(backend: SqliteBackend) -> None:
     await run(backend, 50)
-    assert await rows(backend) == 3
+    assert await rows(backend) == 50 + 2, "one for each registration, one for the claim, one for the settlements"
     facts = await page(backend)
     assert told(facts) == [
         (kind, f"job-{number:04}") for kind in ("REGISTERED", "TRIGGERED", "SUCCEEDED") for number in range(50)
@@ -103,7 +103,7 @@ async def test_what_is_set_aside_leaves_its_row_and_is_counted(backend: SqliteBa
     first, second, *others = await page(backend)
     aside = [FailedDelivery(second.seq, "TypeError")]
     for _ in range(2):  # the second time is a repeat
-        assert told(await page(backend, done=[first.seq], set_aside=aside)) == told(others)
+        assert told(await page(backend, done=[first.seq], failed=aside)) == told(others)
         assert (await backend.census()).set_aside == 1
 
 

@@ -31,7 +31,7 @@ async def backend(tmp_path: Path) -> AsyncGenerator[SqliteBackend]:
     made = SqliteBackend(tmp_path / "jobs.db")
     await made.open()
     registration = Registration(JobDefinition("job", "ok", Manual()), 0, new_run_id())
-    assert await made.register([registration]) == [Registered.STORED]
+    assert await made.register(registration) is Registered.STORED
     try:
         yield made
     finally:
@@ -204,7 +204,7 @@ async def test_two_that_share_a_path_share_a_file_also_after_it_was_replaced(
     other = SqliteBackend(tmp_path / "jobs.db")
     await other.open()
     try:
-        await other.register([Registration(JobDefinition("job", "ok", Manual()), 0, new_run_id())])
+        await other.register(Registration(JobDefinition("job", "ok", Manual()), 0, new_run_id()))
         new = enqueue()
         assert await backend.enqueue([new]) == [new.run_id]
         assert [run.run_id for run in await other.runs(RunQuery("default", run_id=new.run_id))] == [new.run_id]
@@ -245,14 +245,14 @@ async def test_nothing_is_remembered_of_a_store_that_was_restored_under_it(
     """Through SQLite, as `.restore` does it: the file is the same, and its numbers are given again."""
     with sqlite3.connect(":memory:") as copy, sqlite3.connect(tmp_path / "jobs.db") as live:
         live.backup(copy)
-        await backend.register([Registration(JobDefinition("lost", "lost", Manual()), 0, new_run_id())])
+        await backend.register(Registration(JobDefinition("lost", "lost", Manual()), 0, new_run_id()))
         assert (await backend.standing(JobKey("default", "lost"))).job is not None
         copy.backup(live)
     live.close()
     assert (await backend.standing(JobKey("default", "lost"))).job is None
     other = SqliteBackend(tmp_path / "jobs.db")
     await other.open()
-    await other.register([Registration(JobDefinition("other", "other", Manual()), 0, new_run_id())])
+    await other.register(Registration(JobDefinition("other", "other", Manual()), 0, new_run_id()))
     await other.close()
     assert [each.definition.job_id for each in await backend.jobs(JobQuery("default"))] == ["job", "other"]
     assert (await backend.standing(JobKey("default", "lost"))).job is None
@@ -304,7 +304,7 @@ async def test_one_bad_call_does_not_spoil_those_it_shares_a_commit_with(backend
     first, error, last = await answers
     assert (first, last) == ([before.run_id], [after.run_id])
     assert isinstance(error, ZeroDivisionError)
-    assert await backend.bookmark("half") == 0
+    assert await backend.setting("half") == 0
     assert len(await backend.runs(RunQuery("default", "job"))) == 2
 
 
@@ -444,11 +444,11 @@ async def test_a_bookmark_that_moves_while_a_sweep_waits_for_the_lock_stops_it(
     backend: SqliteBackend, outsider: Outsider
 ) -> None:
     listener = JobDefinition("listener", "ok", OnEvent("shop", "Ordered"))
-    await backend.register([Registration(listener, 0, new_run_id())])
+    await backend.register(Registration(listener, 0, new_run_id()))
     outsider.lock()
     limits = EventLimits(timedelta(days=1), 10, 16)
     telling = asyncio.ensure_future(backend.notify([Event("shop", "Ordered")], limits, since=Bookmark("events", 0)))
-    assert await backend.bookmark("events") == 0  # it is served while the other one waits for the lock
+    assert await backend.setting("events") == 0  # it is served while the other one waits for the lock
     outsider.move("events", 1)
     assert await telling == []
     assert await backend.runs(RunQuery("default", "listener")) == []

@@ -21,7 +21,7 @@ from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.model.capability import Capability, Precision
 from rota_backends.cas import keys
 from rota_backends.cas.records import Lane, Run, dump, load
-from rota_backends.cas.step import Moved, Step, run_by_id
+from rota_backends.cas.step import Moved, Step, run_by_id, setting_value
 from rota_backends.cas.store import CasStore, Put, Versioned
 
 log = logging.getLogger("rota")
@@ -35,7 +35,7 @@ class _Keyed(Protocol):
 R = TypeVar("R")
 K = TypeVar("K", bound=_Keyed)
 
-_SCHEMA = b"1"
+_SCHEMA = b"2"
 PAGE = 100
 _TRIES = 60
 _AT_ONCE = 16  # steps of one call that are under way together
@@ -59,7 +59,7 @@ class Base(Backend):
         self._opening: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = (None, asyncio.Lock())
         self._wakes: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
-        self._tells_facts = False
+        self._records_facts = False
         self._last_tick = 0
         self._turns: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
         self._asked: dict[str, int] = {}  # the last claim of each node: a repeat bears the same number
@@ -96,7 +96,9 @@ class Base(Backend):
         if found is None:
             raise ScheduleError("store", "holds nothing of rota's: a node begins it when it starts (`rota run`)")
         if found.value != _SCHEMA:
-            raise StoreUnavailable(f"the store holds schema {found.value.decode()}, this version of rota knows 1")
+            raise StoreUnavailable(
+                f"the store holds schema {found.value.decode()}, this version of rota knows {_SCHEMA.decode()}"
+            )
 
     async def close(self) -> None:
         async with self._alone():
@@ -134,17 +136,6 @@ class Base(Backend):
             failures += 1
             await asyncio.sleep(seconds_after(_WATCH_AGAIN, min(failures, 20)))
 
-    async def tell_facts(self) -> None:
-        await self.store.commit([Put(keys.META_TELLS, None, b"1")])
-        self._tells_facts = True
-
-    async def tell_admins(self) -> None:
-        if not await self._has_notifiers():
-            await self.store.commit([Put(keys.META_ADMINS, None, b"1"), Put(keys.RELAY_NOTICES, None, None)])
-
-    async def _has_notifiers(self) -> bool:
-        return bool(await self.store.get([keys.META_ADMINS]))
-
     # --- steps ---
 
     async def _change(self, key: JobKey, change: Callable[[Step], Awaitable[R]]) -> R:
@@ -162,10 +153,10 @@ class Base(Backend):
 
     async def _read(self, key: JobKey) -> Step:
         where = keys.lane(key)
-        found = await self.store.get([where] if self._tells_facts else [where, keys.META_TELLS])
-        self._tells_facts = self._tells_facts or keys.META_TELLS in found
+        found = await self.store.get([where] if self._records_facts else [where, keys.FACTS])
+        self._records_facts = self._records_facts or setting_value(found.get(keys.FACTS)) == 1
         now = await self.now()
-        return Step(self.store, key, found.get(where), now, tells=self._tells_facts, next_tick=self._tick)
+        return Step(self.store, key, found.get(where), now, tells=self._records_facts, next_tick=self._tick)
 
     def _tick(self, least: int) -> int:
         """Above `least`, and above every number given before: what came first here stays first."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rota.backend.messages import (
     JobKey,
     JobQuery,
@@ -32,10 +30,7 @@ class Jobs(Base):
         step = await self._read(key)
         return JobRecord(step.now, step.lane.revision, step.lane.decided, step.lane.stored())
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        return await self._for_each(batch, self._register)
-
-    async def _register(self, new: Registration) -> Registered:
+    async def register(self, new: Registration) -> Registered:
         async def change(step: Step) -> Registered:
             lane, taken = step.lane, new.idempotency_key
             if new.request_id in lane.requests:

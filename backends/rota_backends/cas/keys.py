@@ -1,6 +1,6 @@
 """Where things are. Keys sort, so that a page of a scan is the answer to a question.
 
-    meta/…                                        the schema's version, whether facts are told
+    meta/schema                                   the version of this layout
     lane/SCOPE/JOB                                a job's lane: every write about a job goes through it
     run/SCOPE/JOB/-SEQ          id/RUN            its runs, newest first; and where a run is, by its id
     decision/SCOPE/JOB/SLOT                       its newest decisions, as a ring
@@ -11,8 +11,8 @@
     due/AT/JOB                  held/NODE/JOB     jobs by their next occurrence; leases by their node
     subscription/MODULE/TYPE/JOB                  jobs that wait for an event
     letter/SCOPE/AT/SEQ         done/AT/RUN       dead letters; finished runs by when they ended
-    fact/SEQ   notice/SEQ       aside/SEQ         what is to be told: to event stores, to admins; what could not be
-    node/ID  lock/NAME  bookmark/NAME  relay…     the small services
+    outbox/AUDIENCE/SEQ   aside/AUDIENCE/SEQ      facts to be told; facts that could not be delivered
+    node/ID     lock/NAME       setting/NAME      the small services
 
 Names may contain anything printable; they are escaped, except as the last part, where escaping would change the order.
 """
@@ -23,10 +23,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
 
-from rota.backend.messages import PART_OF_OCCURRENCE, JobKey
+from rota.backend.messages import FACTS_WANTED, Audience, JobKey
+from rota.decide.events import SCOPE_SEPARATOR
 
-META_SCHEMA, META_TELLS, META_ADMINS = "meta/schema", "meta/tells", "meta/admins"
-RELAY, RELAY_NOTICES = "relay", "relay-notices"
+META_SCHEMA = "meta/schema"
 DECISIONS_KEPT = 1000
 
 _YEAR_1 = datetime.min.replace(tzinfo=UTC)
@@ -81,7 +81,7 @@ def decision(key: JobKey, number: int) -> str:
 
 def taken(kind: str, key: JobKey, text: str) -> str:
     """An idempotency key; of an event of another scope the text has two parts (`event_occurrence`)."""
-    return f"key/{kind}/{path(key)}/{'/'.join(map(name, text.split(PART_OF_OCCURRENCE)))}"
+    return f"key/{kind}/{path(key)}/{'/'.join(map(name, text.split(SCOPE_SEPARATOR)))}"
 
 
 def replayed(scope_id: str, letter: UUID) -> str:
@@ -119,9 +119,17 @@ def subscriptions(module: str, event_type: str, scope_id: str) -> str:
     return f"subscription/{name(module)}/{name(event_type)}/{name(scope_id)}/"
 
 
-def bookmark(text: str) -> str:
-    """A stored position, by its name."""
-    return f"bookmark/{text}"
+def setting(text: str) -> str:
+    """A stored number, by its name."""
+    return f"setting/{text}"
+
+
+FACTS = setting(FACTS_WANTED)
+
+
+def lock(text: str) -> str:
+    """A named lock."""
+    return f"lock/{text}"
 
 
 def fact_seq(tick: int, key: JobKey) -> int:
@@ -129,16 +137,16 @@ def fact_seq(tick: int, key: JobKey) -> int:
     return tick << 64 | int.from_bytes(sha256("\x00".join(key).encode()).digest()[:8], "big")
 
 
-def fact(seq: int) -> str:
-    """A fact of the outbox."""
-    return f"fact/{seq:040d}"
+def outbox(audience: Audience) -> str:
+    """The facts that an audience is to be told, in order."""
+    return f"outbox/{audience.value}/"
 
 
-def notice(seq: int) -> str:
-    """A notice for the admins."""
-    return f"notice/{seq:040d}"
+def fact(audience: Audience, seq: int) -> str:
+    """A fact that an audience is to be told."""
+    return f"{outbox(audience)}{seq:040d}"
 
 
-def aside(seq: int) -> str:
-    """A fact or a notice that was set aside; they share their numbers."""
-    return f"aside/{seq:040d}"
+def aside(audience: Audience, seq: int) -> str:
+    """A fact that could not be delivered to an audience."""
+    return f"aside/{audience.value}/{seq:040d}"

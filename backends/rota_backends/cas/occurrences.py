@@ -7,7 +7,6 @@ from uuid import UUID
 
 from rota.backend.fact import Fact
 from rota.backend.messages import (
-    NO_RUN,
     Bookmark,
     Due,
     DueJob,
@@ -18,15 +17,20 @@ from rota.backend.messages import (
     JobKey,
     NewRun,
     Refusal,
+)
+from rota.backend.partly import partly
+from rota.decide.events import (
+    NO_RUN,
+    depth_error,
     event_answer,
     event_occurrence,
     event_run_id,
+    hears,
+    rejection,
 )
-from rota.backend.partly import partly
-from rota.model.definition import OnEvent
 from rota.model.event import Event
 from rota.model.run import Cause, Decision, DecisionKind, RunState
-from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
+from rota.model.validation import PLATFORM_SCOPE
 from rota_backends.cas import keys
 from rota_backends.cas.base import Base
 from rota_backends.cas.records import Run, load
@@ -134,7 +138,8 @@ class Occurrences(Base):
         occurrence = event_occurrence(key, event)
 
         async def change(step: Step) -> UUID | Refusal | None:
-            if not _matches(step, event):
+            job = step.lane.job
+            if job is None or not hears(job, event):
                 return None
             holder = await step.holder("event", occurrence, since)
             if holder is not None:
@@ -142,15 +147,13 @@ class Occurrences(Base):
             run_id = event_run_id(key, occurrence)
             if await step.run_by_id(run_id) is not None:  # the event's memory ended before its run did
                 return run_id
-            too_deep = event.depth >= limits.max_depth
-            if not too_deep and step.lane.unfinished() >= limits.lane_limit:
-                at = event.occurred_at or step.now
-                detail = f"event {event.event_id}: lane full"
-                step.remember(Decision(DecisionKind.REJECTED, at, at, 1, None, detail))
+            too_deep = depth_error(event, limits)
+            if too_deep is None and step.lane.unfinished() >= limits.lane_limit:
+                step.remember(rejection(event, step.now))
                 step.take("event", occurrence, NO_RUN, limits.memory)
                 return Refusal.LANE_FULL
             step.take("event", occurrence, run_id, limits.memory)
-            _arrive_by_event(step, run_id, event, limits, too_deep)
+            _arrive_by_event(step, run_id, event, too_deep)
             return run_id
 
         return await self._change(key, change)
@@ -208,22 +211,13 @@ async def _replay(step: Step, letter_id: UUID, run: Run, depth: int) -> None:
     step.remember_replay(letter_id, run.run_id)
 
 
-def _matches(step: Step, event: Event) -> bool:
-    key, job = step.lane.key, step.lane.job
-    if job is None or not isinstance(job.trigger, OnEvent) or job.trigger.subject not in (None, event.subject):
-        return False
-    if (job.trigger.source_module, job.trigger.event_type) != (event.source_module, event.event_type):
-        return False
-    return event.source_module != LIFECYCLE_MODULE or (event.scope_id, event.subject) != key
-
-
-def _arrive_by_event(step: Step, run_id: UUID, event: Event, limits: EventLimits, too_deep: bool) -> None:
+def _arrive_by_event(step: Step, run_id: UUID, event: Event, too_deep: str | None) -> None:
     event = event.as_event() if isinstance(event, Fact) else event
     run = step.new_run(run_id, Cause.EVENT)
     run.event, run.depth = event, event.depth
-    if not too_deep:
+    if too_deep is None:
         step.arrive(run)
         return
-    run.error = f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit"
-    step.finish(run, RunState.DEAD, run.error)
+    run.error = too_deep
+    step.finish(run, RunState.DEAD, too_deep)
     step.tell(run, FactKind.FAILED, FactKind.DEAD_LETTERED)

@@ -1,15 +1,26 @@
-"""Reading and cleaning, and the small services: relay, locks, bookmarks."""
+"""Reading and cleaning, and the small services: outbox, locks, settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
 from uuid import UUID, uuid4
 
 from rota.backend import liveness
 from rota.backend.fact import Fact
-from rota.backend.messages import Census, FailedDelivery, JobKey, LockGrant, NodeInfo, Notice, Prune, RunQuery, is_held
+from rota.backend.messages import (
+    RELAY_LEASE,
+    Audience,
+    Census,
+    FailedDelivery,
+    JobKey,
+    LockGrant,
+    NodeInfo,
+    Prune,
+    RunQuery,
+    is_fresh,
+    is_relayed,
+)
 from rota.model.run import Decision, JobRun
 from rota_backends.cas import keys
 from rota_backends.cas.jobs import Jobs
@@ -18,11 +29,9 @@ from rota_backends.cas.step import Step, run_at
 from rota_backends.cas.store import Put, Versioned
 from rota_backends.cas.work import Work
 
-News = TypeVar("News", Fact, Notice)
-
 
 class Reading(Jobs, Work):
-    """Reading and cleaning, and the small services: relay, locks, bookmarks."""
+    """Reading and cleaning, and the small services: outbox, locks, settings."""
 
     async def runs(self, query: RunQuery) -> list[JobRun]:
         if query.run_id is not None:
@@ -145,73 +154,54 @@ class Reading(Jobs, Work):
 
     # --- the outbox ---
 
-    async def relay(
+    async def outbox(
         self,
+        audience: Audience,
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
+        failed: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
+        lease: timedelta = RELAY_LEASE,
     ) -> list[Fact] | None:
-        if not await self._take_turn(keys.RELAY, node_id, lease):
-            return None
-        await self._forget_told(keys.fact, done, set_aside)
-        return await self._untold("fact/", lambda data: load(data, Told).fact(), skip, limit)
-
-    async def notices(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 100,
-        lease: timedelta = timedelta(seconds=10),
-        has_notifier: bool = True,
-    ) -> list[Notice] | None:
-        if not done and not set_aside and not await self.store.scan("notice/", "", 1):
+        if audience is Audience.ADMINS and not await self.store.scan(keys.outbox(audience), "", 1):
             return []
-        if not has_notifier and await self._has_notifiers():
+        if not await self._relays(audience, node_id, lease):
             return None
-        if not await self._take_turn(keys.RELAY_NOTICES, node_id, lease):
-            return None
-        await self._forget_told(keys.notice, done, set_aside)
-        return await self._untold("notice/", lambda data: load(data, Notice), skip, limit)
+        await self._forget_told(audience, done, failed)
+        return await self._untold(audience, skip, limit)
 
-    async def _untold(
-        self, prefix: str, read: Callable[[bytes], News], skip: Collection[JobKey], limit: int
-    ) -> list[News]:
+    async def _untold(self, audience: Audience, skip: Collection[JobKey], limit: int) -> list[Fact]:
         """The next ones in order, read no further than the page."""
-        page: list[News] = []
-        async for found in self._all(prefix):
-            each = read(found.value)
-            if each.key not in skip:
-                page.append(each)
+        page: list[Fact] = []
+        async for found in self._all(keys.outbox(audience)):
+            fact = load(found.value, Told).fact()
+            if fact.key not in skip:
+                page.append(fact)
             if len(page) >= limit:
                 break
         return page
 
-    async def _forget_told(
-        self, where: Callable[[int], str], done: Sequence[int], set_aside: Sequence[FailedDelivery]
-    ) -> None:
+    async def _forget_told(self, audience: Audience, done: Sequence[int], failed: Sequence[FailedDelivery]) -> None:
         for start in range(0, len(done), 50):
-            await self.store.commit([Put(where(seq), None, None) for seq in done[start : start + 50]])
-        for each in set_aside:
-            puts = [Put(where(each.seq), None, None), Put(keys.aside(each.seq), None, each.error.encode())]
-            await self.store.commit(puts)
+            await self.store.commit([Put(keys.fact(audience, seq), None, None) for seq in done[start : start + 50]])
+        for each in failed:
+            aside = Put(keys.aside(audience, each.seq), None, each.error.encode())
+            await self.store.commit([Put(keys.fact(audience, each.seq), None, None), aside])
 
-    async def _take_turn(self, turn: str, node_id: str, lease: timedelta) -> bool:
+    async def _relays(self, audience: Audience, node_id: str, lease: timedelta) -> bool:
+        where = keys.lock(audience.lock)
+
         async def attempt() -> tuple[bool, list[Put]]:
-            found = (await self.store.get([turn])).get(turn)
-            now = await self.now()  # after it was read: a turn taken meanwhile must not look too far ahead
+            found = (await self.store.get([where])).get(where)
+            now = await self.now()  # after it was read: a lease taken meanwhile must not look too far ahead
             held = None if found is None else load(found.value, Holder)
             answer, taken = _relayed_by(held, node_id, now, lease)
             version = 0 if found is None else found.version
-            return answer, [] if taken is None else [Put(turn, version, dump(taken, Holder))]
+            return answer, [] if taken is None else [Put(where, version, dump(taken, Holder))]
 
-        return await self._until_written(attempt, turn)
+        return await self._until_written(attempt, where)
 
     # --- the small services ---
 
@@ -232,14 +222,14 @@ class Reading(Jobs, Work):
             set_aside=await self._count("aside/"),
             nodes=nodes,
             missing_handlers=tuple(sorted({lane.job.handler_name for lane in lanes if lane.job is not None} - served)),
-            untold_since=await self._since("fact/", Told),
-            unnoticed_since=await self._since("notice/", Notice),
+            untold_since=await self._since(Audience.EVENTS),
+            unnoticed_since=await self._since(Audience.ADMINS),
         )
 
-    async def _since(self, prefix: str, kind: type[Told] | type[Notice]) -> datetime | None:
-        for found in await self.store.scan(prefix, "", 1):
-            first: Told | Notice = load(found.value, kind)
-            return first.at
+    async def _since(self, audience: Audience) -> datetime | None:
+        for found in await self.store.scan(keys.outbox(audience), "", 1):
+            told: Told = load(found.value, Told)
+            return told.at
         return None
 
     async def _count(self, prefix: str) -> int:
@@ -257,20 +247,21 @@ class Reading(Jobs, Work):
             until = now if ttl is None else now + ttl
             return LockGrant(name, token, until), Holder("" if ttl is None else node_id, until, token)
 
-        return await self._swap(f"lock/{name}", Holder, change)
+        return await self._swap(keys.lock(name), Holder, change)
 
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
         def change(stored: int | None) -> tuple[int, int | None]:
             if value is not None and (stored or 0) == expected:
                 return value, value
             return stored or 0, None
 
-        return await self._swap(keys.bookmark(name), int, change)
+        return await self._swap(keys.setting(name), int, change)
 
 
 def _relayed_by(held: Holder | None, node_id: str, now: datetime, lease: timedelta) -> tuple[bool, Holder | None]:
-    """One at a time; its lease is written again only when half of it has gone, for it asks often."""
-    if held is not None and held.holder != node_id and is_held(held.until, now, lease):
+    """One node at a time; its lease is written again only when half of it has gone, for it asks often."""
+    if held is not None and held.holder != node_id and is_relayed(held.until, now):
         return False, None
-    is_fresh = held is not None and held.holder == node_id and is_held(held.until, now + lease / 2, lease / 2)
-    return True, None if is_fresh else Holder(node_id, now + lease)
+    if held is not None and held.holder == node_id and is_fresh(held.until, now, lease):
+        return True, None
+    return True, Holder(node_id, now + lease)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.backend.messages import REPLAY_MEMORY, Bookmark, FactKind, JobKey, Notice
+from rota.backend.messages import REPLAY_MEMORY, Audience, Bookmark, FactKind, JobKey
 from rota.model.definition import OnEvent
 from rota.model.run import Cause, Decision, RunState
 from rota_backends.cas import keys
@@ -93,9 +93,9 @@ class Step:
         The bookmark is read after the lane, which is written only as it was read: if it has not moved, this job was
         registered before it does (EVENT-5). So it need not be part of the commit, where sweeps would be rivals.
         """
-        key, mark = keys.taken(kind, self.lane.key, text), "" if since is None else keys.bookmark(since.name)
+        key, mark = keys.taken(kind, self.lane.key, text), "" if since is None else keys.setting(since.name)
         found = await self._store.get([key, mark] if since is not None else [key])
-        if since is not None and _position(found.get(mark)) != since.position:
+        if since is not None and setting_value(found.get(mark)) != since.position:
             raise Passed
         return self._holder(found.get(key))
 
@@ -153,8 +153,7 @@ class Step:
             run.is_letter = True
             self.put(_letter_of(run), keys.run(run.key, run.seq).encode())
             self.save(run)
-            notice = Notice(keys.fact_seq(self.tick(), run.key), run.key, run.run_id, self.now)
-            self.put(keys.notice(notice.seq), dump(notice, Notice), expected=0)
+            self._tell(Audience.ADMINS, FactKind.DEAD_LETTERED, run)
         else:
             self.keep(run)
 
@@ -179,20 +178,23 @@ class Step:
 
     def tell(self, run: Run, *kinds: FactKind) -> None:
         for kind in kinds if self.tells else ():
-            error = None if kind is FactKind.TRIGGERED else run.error
-            self._tell(
-                kind, run.definition, run.run_id, run.attempt, 0, run.cause, run.due, run.started_at, error,
-                run.start_at, run.records, run.depth + 1,
-            )  # fmt: skip
+            self._tell(Audience.EVENTS, kind, run)
+
+    def _tell(self, audience: Audience, kind: FactKind, run: Run) -> None:
+        error = None if kind is FactKind.TRIGGERED else run.error
+        self._record(
+            audience, kind, run.definition, run.run_id, run.attempt, 0, run.cause, run.due, run.started_at, error,
+            run.start_at, run.records, run.depth + 1,
+        )  # fmt: skip
 
     def tell_registered(self) -> None:
         if self.tells and self.lane.definition is not None:
-            self._tell(FactKind.REGISTERED, self.lane.definition, None, 0, self.lane.revision)
+            self._record(Audience.EVENTS, FactKind.REGISTERED, self.lane.definition, None, 0, self.lane.revision)
 
-    def _tell(self, kind: FactKind, definition: str, *more: Any) -> None:
+    def _record(self, audience: Audience, kind: FactKind, definition: str, *more: Any) -> None:
         seq = keys.fact_seq(self.tick(), self.lane.key)
         told = Told(seq, kind, self.now, text_without_payload(definition), *more)
-        self.put(keys.fact(seq), dump(told, Told), expected=0)
+        self.put(keys.fact(audience, seq), dump(told, Told), expected=0)
 
     def remember(self, *decisions: Decision) -> None:
         """Consecutive decisions alike become one, as long as nothing fired between them (HIST-5)."""
@@ -224,9 +226,10 @@ class Step:
         return [Put(keys.lane(lane.key), version, value), *gone, *new, *self._puts.values()]
 
 
-def _position(found: Versioned | None) -> int:
-    position: int = 0 if found is None else load(found.value, int)
-    return position
+def setting_value(found: Versioned | None) -> int:
+    """The value of a setting; 0 when it is new."""
+    value: int = 0 if found is None else load(found.value, int)
+    return value
 
 
 def is_ready(lane: Lane) -> bool:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from rota.backend import liveness
 from rota.backend.messages import (
+    Audience,
     Claim,
     Claimed,
     ClaimRequest,
@@ -193,8 +194,9 @@ class Work(Base):
             with partly(leases):
                 await self.store.commit([Put(_node(leaving), None, None)])
             with partly([leaving]):
-                for turn in (keys.RELAY, keys.RELAY_NOTICES):
-                    await self._swap(turn, Holder, lambda held: (None, _given_up(held, leaving)))
+                for audience in Audience:
+                    lock = keys.lock(audience.lock)
+                    await self._swap(lock, Holder, lambda held: (None, _given_up(held, leaving)))
 
     async def _hand_back(self, ref: LeaseRef) -> None:
         async def change(step: Step) -> None:
@@ -268,7 +270,7 @@ def _node(node_id: str) -> str:
 
 def _given_up(held: Holder | None, node_id: str) -> Holder | None:
     """Somebody else may relay at once."""
-    return None if held is None or held.holder != node_id else Holder("", _LONG_AGO)
+    return None if held is None or held.holder != node_id else Holder("", _LONG_AGO, held.token)
 
 
 def _held_by(node_id: str) -> str:

@@ -6,14 +6,13 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import count, islice
-from typing import Generic, TypeVar
 
-from rota.backend import Fact, FailedDelivery, JobKey, NodeInfo, Notice, is_held, liveness
+from rota.backend import Fact, FailedDelivery, JobKey, LockGrant, NodeInfo, liveness
+from rota.decide.events import hears
 from rota.model.definition import JobDefinition, OnEvent
 from rota.model.event import Event
-from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota_backends.inprocess.records import TIDY_ABOVE, Lane
 
 
@@ -115,18 +114,7 @@ class Subscriptions:
 
     def matching(self, event: Event) -> list[Lane]:
         lanes = self._by_kind.get((event.source_module, event.event_type), {})
-        return [lane for lane in lanes if _matches(lane, event)]
-
-
-def _matches(lane: Lane, event: Event) -> bool:
-    scope_id, job_id = lane.key
-    if scope_id not in (event.scope_id, PLATFORM_SCOPE) or lane.definition is None:
-        return False
-    trigger = lane.definition.trigger
-    if not isinstance(trigger, OnEvent) or trigger.subject not in (None, event.subject):
-        return False
-    about_itself = event.source_module == LIFECYCLE_MODULE and (event.scope_id, event.subject) == (scope_id, job_id)
-    return not about_itself
+        return [lane for lane in lanes if lane.definition is not None and hears(lane.definition, event)]
 
 
 class Keys:
@@ -192,39 +180,52 @@ class Nodes:
         self._numbers = {node_id: number for node_id, number in self._numbers.items() if node_id in self._nodes}
 
 
-News = TypeVar("News", bound=Fact | Notice)
-
-
-class Outbox(Generic[News]):
-    """What one audience is not yet told, in order; one node at a time tells it (HIST-4)."""
+class Locks:
+    """Named locks: who holds which, until when (LEASE-8)."""
 
     def __init__(self) -> None:
-        self._facts: deque[News] = deque()
-        self.set_aside: list[tuple[News, str]] = []
-        self._holder: tuple[str, datetime] | None = None
-        self.add: Callable[[News], None] = self._facts.append
+        self._held: dict[str, tuple[str, LockGrant]] = {}
+        self._token = count(1)  # never given twice: so nothing need be kept of a lock that is over
+
+    def held(self, name: str) -> tuple[str, LockGrant] | None:
+        return self._held.get(name)
+
+    def take(self, name: str, node_id: str, until: datetime) -> LockGrant:
+        holder, grant = self._held.get(name) or ("", None)
+        token = grant.token if grant is not None and holder == node_id else next(self._token)
+        grant = LockGrant(name, token, until)
+        self._held[name] = (node_id, grant)
+        return grant
+
+    def release(self, name: str) -> None:
+        self._held.pop(name, None)
+
+    def release_all(self, node_id: str) -> None:
+        self._held = {name: held for name, held in self._held.items() if held[0] != node_id}
+
+    def forget(self, now: datetime) -> None:
+        """Those that are over."""
+        self._held = {name: held for name, held in self._held.items() if held[1].until > now}
+
+
+class Outbox:
+    """The facts that one audience was not told yet, in order."""
+
+    def __init__(self) -> None:
+        self._facts: deque[Fact] = deque()
+        self.set_aside: list[tuple[Fact, str]] = []
+        self.add: Callable[[Fact], None] = self._facts.append
 
     @property
-    def first(self) -> News | None:
+    def first(self) -> Fact | None:
         return self._facts[0] if self._facts else None
 
-    def held_by(self, node_id: str, now: datetime, lease: timedelta) -> bool:
-        if self._holder is not None and self._holder[0] != node_id and is_held(self._holder[1], now, lease):
-            return False
-        self._holder = (node_id, now + lease)
-        return True
-
-    def given_up(self, by: str | None = None) -> None:
-        """Whoever relays does so no more, or only this node."""
-        if by is None or (self._holder is not None and self._holder[0] == by):
-            self._holder = None
-
     def page(
-        self, done: Sequence[int], set_aside: Sequence[FailedDelivery], skip: Collection[JobKey], limit: int
-    ) -> list[News]:
+        self, done: Sequence[int], failed: Sequence[FailedDelivery], skip: Collection[JobKey], limit: int
+    ) -> list[Fact]:
         self._drop(done)
-        if set_aside:
-            self._put_aside(set_aside)
+        if failed:
+            self._put_aside(failed)
         if not skip:
             return list(islice(self._facts, limit))
         left = (fact for fact in self._facts if fact.key not in skip)
@@ -240,7 +241,7 @@ class Outbox(Generic[News]):
             facts.clear()
             facts.extend(left)
 
-    def _put_aside(self, aside: Sequence[FailedDelivery]) -> None:
-        errors = {each.seq: each.error for each in aside}
+    def _put_aside(self, failed: Sequence[FailedDelivery]) -> None:
+        errors = {each.seq: each.error for each in failed}
         self.set_aside += [(fact, errors[fact.seq]) for fact in self._facts if fact.seq in errors]
         self._drop(list(errors))

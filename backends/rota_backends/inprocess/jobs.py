@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from rota.backend import (
@@ -31,8 +30,8 @@ class Jobs(Store):
             return JobRecord(self.clock.now())
         return JobRecord(self.clock.now(), lane.revision, lane.decided, lane.stored())
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        return [self._register(each, self.clock.now()) for each in batch]
+    async def register(self, new: Registration) -> Registered:
+        return self._register(new, self.clock.now())
 
     def _register(self, new: Registration, now: datetime) -> Registered:
         key = new.key
@@ -69,8 +68,8 @@ class Jobs(Store):
         lane.remember(new.decisions)
         self._agenda.plan(lane, new.next_due)
         self._subscriptions.add(lane, new.definition)
-        if self._tells_facts:
-            self._outbox.add(Fact(next(self._order), FactKind.REGISTERED, now, new.definition, None, 0, lane.revision))
+        if self._records_facts:
+            self._facts.add(Fact(next(self._order), FactKind.REGISTERED, now, new.definition, None, 0, lane.revision))
         self._refresh(lane, now)
         self._wake()
 

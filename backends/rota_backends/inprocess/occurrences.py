@@ -7,7 +7,6 @@ from datetime import datetime
 from uuid import UUID
 
 from rota.backend import (
-    NO_RUN,
     REPLAY_MEMORY,
     Bookmark,
     Due,
@@ -18,10 +17,8 @@ from rota.backend import (
     Firing,
     NewRun,
     Refusal,
-    event_answer,
-    event_occurrence,
-    event_run_id,
 )
+from rota.decide.events import NO_RUN, depth_error, event_answer, event_occurrence, event_run_id, rejection
 from rota.model.definition import JobDefinition
 from rota.model.event import Event
 from rota.model.run import Cause, Decision, DecisionKind, RunState
@@ -168,7 +165,7 @@ class Occurrences(Store):
     async def notify(
         self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
     ) -> list[list[UUID | Refusal]]:
-        if since is not None and self._bookmarks.get(since.name, 0) != since.position:
+        if since is not None and self._settings.get(since.name, 0) != since.position:
             return []
         if not self._subscriptions:
             return [[]] * len(events)
@@ -189,17 +186,16 @@ class Occurrences(Store):
             return run_id
         definition = lane.definition
         assert definition is not None
-        too_deep = event.depth >= limits.max_depth
-        if not too_deep and lane.unfinished() >= limits.lane_limit:
-            at = event.occurred_at or now
-            lane.remember((Decision(DecisionKind.REJECTED, at, at, 1, None, f"event {event.event_id}: lane full"),))
+        too_deep = depth_error(event, limits)
+        if too_deep is None and lane.unfinished() >= limits.lane_limit:
+            lane.remember((rejection(event, now),))
             self._event_keys.take(key, NO_RUN, now + limits.memory)
             return Refusal.LANE_FULL
         run = Run(run_id, lane, next(self._order), definition, definition.payload, Cause.EVENT, now)
         run.event, run.depth = event, event.depth
         self._event_keys.take(key, run_id, now + limits.memory)
-        if too_deep:
-            self._bury(run, now, f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit")
+        if too_deep is not None:
+            self._bury(run, now, too_deep)
         else:
             self._queue(run, now)
             self._wake()
@@ -210,7 +206,7 @@ class Occurrences(Store):
         self._runs[run.run_id.int] = run
         run.error = reason
         run.end(RunState.DEAD, now, reason)
-        for kind in (FactKind.FAILED, FactKind.DEAD_LETTERED) if self._tells_facts else ():
+        for kind in (FactKind.FAILED, FactKind.DEAD_LETTERED) if self._records_facts else ():
             self._tell(run, kind, now)
         self._file_letter(run)
         self._wake()

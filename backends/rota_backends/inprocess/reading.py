@@ -1,4 +1,4 @@
-"""Reading and cleaning, and the small services: relay, locks, bookmarks."""
+"""Reading and cleaning, and the small services: outbox, locks, settings."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from rota.backend import (
+    FACTS_WANTED,
+    RELAY_LEASE,
+    Audience,
     Census,
     Fact,
     FailedDelivery,
     JobKey,
     LockGrant,
-    Notice,
     Prune,
     RunQuery,
+    is_relayed,
 )
 from rota.model.run import Decision, JobRun
+from rota_backends.inprocess.books import Outbox
 from rota_backends.inprocess.records import Run
 from rota_backends.inprocess.store import Store
 
 
 class Reading(Store):
-    """Reading and cleaning, and the small services: relay, locks, bookmarks."""
+    """Reading and cleaning, and the small services: outbox, locks, settings."""
 
     async def runs(self, query: RunQuery) -> list[JobRun]:
         if query.run_id is not None:
@@ -80,44 +84,37 @@ class Reading(Store):
         for book in (self._registration_keys, self._trigger_keys, self._event_keys, self._replays):
             forgotten += book.forget(now, request.limit - forgotten)
         self._nodes.forget(now)
-        for name in [name for name, grant in self._locks.items() if grant.until <= now]:
-            del self._locks[name], self._lock_holders[name]
+        self._locks.forget(now)
         return forgotten
 
     def _is_old(self, run: Run, kept: int, request: Prune, now: datetime) -> bool:
         return kept > request.runs or _age(run, now) > request.age
 
-    async def relay(
+    async def outbox(
         self,
+        audience: Audience,
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
+        failed: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
+        lease: timedelta = RELAY_LEASE,
     ) -> list[Fact] | None:
-        if not self._outbox.held_by(node_id, self.clock.now(), lease):
+        outbox = self._outboxes[audience]
+        if audience is Audience.ADMINS and outbox.first is None:
+            return []  # most jobs leave no letters: no node needs the lock
+        if not self._relays(audience, node_id, lease):
             return None
-        return self._outbox.page(done, set_aside, skip, limit)
+        return outbox.page(done, failed, skip, limit)
 
-    async def notices(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 100,
-        lease: timedelta = timedelta(seconds=10),
-        has_notifier: bool = True,
-    ) -> list[Notice] | None:
-        if not done and not set_aside and self._notices.first is None:
-            return []  # nobody needs the turn
-        is_anothers = self._tells_admins and not has_notifier
-        if is_anothers or not self._notices.held_by(node_id, self.clock.now(), lease):
-            return None
-        return self._notices.page(done, set_aside, skip, limit)
+    def _relays(self, audience: Audience, node_id: str, lease: timedelta) -> bool:
+        now = self.clock.now()
+        held = self._locks.held(audience.lock)
+        if held is not None and held[0] != node_id and is_relayed(held[1].until, now):
+            return False
+        self._locks.take(audience.lock, node_id, now + lease)
+        return True
 
     async def census(self, scope_id: str | None = None) -> Census:
         now = self.clock.now()
@@ -130,32 +127,32 @@ class Reading(Store):
             queued=sum(lane.unfinished() for lane in lanes) - running,
             running=running,
             dead_letters=sum(scope_id in (None, run.lane.key.scope_id) for run in self._letters.values()),
-            set_aside=len(self._outbox.set_aside) + len(self._notices.set_aside),
+            set_aside=sum(len(outbox.set_aside) for outbox in self._outboxes.values()),
             nodes=self._nodes.alive(now),
             missing_handlers=tuple(sorted(handlers - self._nodes.handlers(now))),
-            untold_since=fact.occurred_at if (fact := self._outbox.first) else None,
-            unnoticed_since=notice.at if (notice := self._notices.first) else None,
+            untold_since=_since(self._facts),
+            unnoticed_since=_since(self._outboxes[Audience.ADMINS]),
         )
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         now = self.clock.now()
-        held = self._locks.get(name)
-        mine = held is not None and self._lock_holders.get(name) == node_id
-        if held is not None and held.until > now and not mine:
+        holder, held = self._locks.held(name) or ("", None)
+        if held is not None and held.until > now and holder != node_id:
             return None
-        token = held.token if mine and held is not None else next(self._order)  # so that nothing need be kept for it
-        grant = LockGrant(name, token, now if ttl is None else now + ttl)
+        grant = self._locks.take(name, node_id, now if ttl is None else now + ttl)
         if ttl is None:
-            self._locks.pop(name, None)
-            self._lock_holders.pop(name, None)
-        else:
-            self._locks[name], self._lock_holders[name] = grant, node_id
+            self._locks.release(name)
         return grant
 
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
-        if value is not None and self._bookmarks.get(name, 0) == expected:
-            self._bookmarks[name] = value
-        return self._bookmarks.get(name, 0)
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        if value is not None and self._settings.get(name, 0) == expected:
+            self._settings[name] = value
+            self._records_facts = self._settings.get(FACTS_WANTED, 0) == 1
+        return self._settings.get(name, 0)
+
+
+def _since(outbox: Outbox) -> datetime | None:
+    return None if outbox.first is None else outbox.first.occurred_at
 
 
 def _letter_order(run: Run) -> tuple[datetime, int]:

@@ -9,16 +9,15 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from rota.backend import (
+    Audience,
     Backend,
     Fact,
     FactKind,
-    LockGrant,
-    Notice,
 )
 from rota.clock import Clock
 from rota.model.capability import Capability, Precision
 from rota.model.run import RunState
-from rota_backends.inprocess.books import Agenda, Keys, Nodes, Outbox, Subscriptions
+from rota_backends.inprocess.books import Agenda, Keys, Locks, Nodes, Outbox, Subscriptions
 from rota_backends.inprocess.ready import ReadyLanes
 from rota_backends.inprocess.records import Lane, Run
 
@@ -44,16 +43,14 @@ class Store(Backend):
         self._event_keys = Keys()
         self._replays = Keys()
         self._nodes = Nodes()
-        self._outbox = Outbox[Fact]()
-        self._notices = Outbox[Notice]()
+        self._facts = Outbox()
+        self._outboxes = {Audience.EVENTS: self._facts, Audience.ADMINS: Outbox()}
         self._leased: dict[Lane, None] = {}
         self._leases_hold_until: datetime | None = None  # before this no lease can expire
-        self._locks: dict[str, LockGrant] = {}
-        self._lock_holders: dict[str, str] = {}
-        self._bookmarks: dict[str, int] = {}
+        self._locks = Locks()
+        self._settings: dict[str, int] = {}
         self._wakes: list[Callable[[], None]] = []
-        self._tells_facts = False
-        self._tells_admins = False
+        self._records_facts = False
 
     async def open(self) -> None:
         return None
@@ -75,14 +72,6 @@ class Store(Backend):
     @property
     def wants_events(self) -> bool:
         return bool(self._subscriptions)
-
-    async def tell_facts(self) -> None:
-        self._tells_facts = True
-
-    async def tell_admins(self) -> None:
-        if not self._tells_admins:
-            self._tells_admins = True
-            self._notices.given_up()
 
     def _unletter(self, letter: Run) -> None:
         """The run stays in history as DEAD, under retention like any other."""
@@ -108,18 +97,20 @@ class Store(Backend):
         if lane.letters is None:
             lane.letters = []
         lane.letters.append(run)
-        self._notices.add(Notice(next(self._order), lane.key, run.run_id, run.ended_at or self.clock.now()))
+        self._outboxes[Audience.ADMINS].add(self._fact(run, FactKind.DEAD_LETTERED, run.ended_at or self.clock.now()))
 
     def _forget(self, run: Run) -> None:
         self._runs.pop(run.run_id.int, None)
 
     def _tell(self, run: Run, kind: FactKind, now: datetime) -> None:
+        self._facts.add(self._fact(run, kind, now))
+
+    def _fact(self, run: Run, kind: FactKind, now: datetime) -> Fact:
         error = None if kind is FactKind.TRIGGERED else run.error
-        fact = Fact(
+        return Fact(
             next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due,
             run.started_at, error, run.start_at, run.records, run.depth + 1,
         )  # fmt: skip
-        self._outbox.add(fact)
 
     def _refresh(self, lane: Lane, now: datetime) -> None:
         if lane.definition is not None:

@@ -77,7 +77,7 @@ class Work(Store):
         self._leased[lane] = None
         if self._leases_hold_until is None or until < self._leases_hold_until:
             self._leases_hold_until = until
-        if self._tells_facts:
+        if self._records_facts:
             self._tell(run, FactKind.TRIGGERED, now)
         return self._as_claim(lane, run, run.definition.handler_name not in request.handlers)
 
@@ -174,7 +174,7 @@ class Work(Store):
         return True
 
     def _tell_all(self, run: Run, facts: tuple[FactKind, ...], now: datetime) -> None:
-        for kind in facts if self._tells_facts else ():
+        for kind in facts if self._records_facts else ():
             self._tell(run, kind, now)
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
@@ -185,8 +185,7 @@ class Work(Store):
                 self._take_back(lane, lane.head, now)
         if leaving is not None:
             self._nodes.gone(leaving)
-            self._outbox.given_up(leaving)
-            self._notices.given_up(leaving)
+            self._locks.release_all(leaving)
         self._wake()
 
     def _take_back(self, lane: Lane, run: Run, now: datetime) -> None:

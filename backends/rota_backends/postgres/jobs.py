@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rota.backend import JobKey, JobQuery, JobRecord, PauseChange, Registered, Registration, Removal, StoredJob
-from rota.backend.partly import partly
 from rota.model.definition import OnEvent
 from rota_backends.postgres import rows
 from rota_backends.postgres.connections import Row
@@ -27,14 +26,7 @@ class Jobs(Store):
         definitions = await self._definitions(row["definition"] for row in found)
         return [rows.stored_job(row, definitions[row["definition"]]) for row in found]
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        answers: list[Registered] = []
-        with partly(answer is Registered.STORED for answer in answers):
-            for each in batch:
-                answers.append(await self._register(each))
-        return answers
-
-    async def _register(self, new: Registration) -> Registered:
+    async def register(self, new: Registration) -> Registered:
         definition, key = new.definition, new.idempotency_key
         trigger = definition.trigger
         listens = (

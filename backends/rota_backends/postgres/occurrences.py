@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from rota.backend import (
-    NO_RUN,
     Bookmark,
     Due,
     DueJob,
@@ -18,11 +17,9 @@ from rota.backend import (
     JobKey,
     NewRun,
     Refusal,
-    event_answer,
-    event_occurrence,
-    event_run_id,
 )
 from rota.backend.partly import partly
+from rota.decide.events import NO_RUN, event_answer, event_occurrence, event_run_id
 from rota.errors import StoreUnavailable
 from rota.model.event import Event
 from rota_backends.postgres import rows

@@ -7,7 +7,20 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from rota.backend import Census, Fact, FailedDelivery, JobKey, LockGrant, Notice, Prune, RunQuery
+from rota.backend import (
+    FACTS_WANTED,
+    RELAY_LEASE,
+    Audience,
+    Census,
+    Fact,
+    FactKind,
+    FailedDelivery,
+    JobKey,
+    LockGrant,
+    Prune,
+    RunQuery,
+)
+from rota.model.definition import JobDefinition, Manual
 from rota.model.run import Decision, JobRun
 from rota_backends.postgres import rows
 from rota_backends.postgres.store import Store
@@ -40,22 +53,35 @@ class Reading(Store):
         )
         return gone
 
-    async def relay(
+    async def outbox(
         self,
+        audience: Audience,
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
+        failed: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
+        lease: timedelta = RELAY_LEASE,
+    ) -> list[Fact] | None:
+        relay = self._relay if audience is Audience.EVENTS else self._notices
+        return await relay(node_id, done, failed, skip, limit, lease)
+
+    async def _relay(
+        self,
+        node_id: str,
+        done: Sequence[int],
+        failed: Sequence[FailedDelivery],
+        skip: Collection[JobKey],
+        limit: int,
+        lease: timedelta,
     ) -> list[Fact] | None:
         self._rehearse(_WHO_TELLS)
         await asyncio.sleep(0)  # answers that are here already come first: what they say of rows need not be read
-        aside, known = [rows.place_of(each.seq) for each in set_aside], self._own.rows()
+        aside, known = [rows.place_of(each.seq) for each in failed], self._own.rows()
         found = await self._fetch_or_forget(
             self._sql.relay, self._now(), node_id, lease, *rows.told_columns(done),
-            [row for row, _ in aside], [place for _, place in aside], [each.error for each in set_aside],
+            [row for row, _ in aside], [place for _, place in aside], [each.error for each in failed],
             [key.scope_id for key in skip], [key.job_id for key in skip], list(known),
             [own[0].occurred_at for own in known.values()], limit,
         )  # fmt: skip
@@ -74,25 +100,28 @@ class Reading(Store):
             facts = [fact for fact in facts if JobKey(fact.scope_id, fact.subject) not in skip]
         return facts[:limit]  # of one row there may be more
 
-    async def notices(
+    async def _notices(
         self,
         node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 100,
-        lease: timedelta = timedelta(seconds=10),
-        has_notifier: bool = True,
-    ) -> list[Notice] | None:
+        done: Sequence[int],
+        failed: Sequence[FailedDelivery],
+        skip: Collection[JobKey],
+        limit: int,
+        lease: timedelta,
+    ) -> list[Fact] | None:
         found = await self._fetch(
-            self._sql.notices, self._now(), node_id, lease, list(done), [each.seq for each in set_aside],
-            [each.error for each in set_aside], [key.scope_id for key in skip], [key.job_id for key in skip], limit,
-            has_notifier,
+            self._sql.notices, self._now(), node_id, lease, list(done), [each.seq for each in failed],
+            [each.error for each in failed], [key.scope_id for key in skip], [key.job_id for key in skip], limit, True,
         )  # fmt: skip
         if found and found[0]["id"] is None:
             return None
-        return [Notice(row["id"], JobKey(row["scope_id"], row["job_id"]), row["run_id"], row["at"]) for row in found]
+        return [
+            Fact(
+                row["id"], FactKind.DEAD_LETTERED, row["at"],
+                JobDefinition(row["job_id"], "unknown", Manual(), scope_id=row["scope_id"]), row["run_id"],
+            )
+            for row in found
+        ]  # fmt: skip
 
     async def census(self, scope_id: str | None = None) -> Census:
         now = self._now()
@@ -108,6 +137,8 @@ class Reading(Store):
         found = await self._fetch(self._sql.lock, self._now(), name, node_id, ttl)
         return LockGrant(name, found[0]["token"], found[0]["until"]) if found else None
 
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
-        stored: int = await self._connections.value(self._sql.bookmark, name, expected, value)
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        stored: int = await self._connections.value(self._sql.setting, name, expected, value)
+        if name == FACTS_WANTED and value == stored == 1:
+            await self._fetch(self._sql.tell_facts)
         return stored

@@ -26,7 +26,6 @@ class Statements:
     schema: str
     now: str = "SELECT clock_timestamp()"
     tell_facts: str = "UPDATE @.store SET tells_facts = true WHERE NOT tells_facts"
-    tell_admins: str = _call("tell_admins", 0)
     announce: str = "SELECT pg_notify($1, $2)"
     definitions: str = "SELECT id, body, payload FROM @.definition WHERE id = ANY ($1)"
     standing: str = (
@@ -66,7 +65,7 @@ class Statements:
         "SELECT * FROM @.node WHERE seen_at + lease > coalesce($1::timestamptz, clock_timestamp()) ORDER BY node_id"
     )
     lock: str = _call("hold_lock", 4)
-    bookmark: str = _call("set_bookmark", 3)
+    setting: str = _call("set_bookmark", 3)
     rehearse: str = _call("rehearse", 0)
 
     def __attrs_post_init__(self) -> None:

@@ -125,12 +125,6 @@ class Store(Backend):
         if self._own_clock is None:  # on a clock that is moved by hand nobody waits
             self._rehearsal.begin(connections)
 
-    async def tell_facts(self) -> None:
-        await self._fetch(self._sql.tell_facts)
-
-    async def tell_admins(self) -> None:
-        await self._fetch(self._sql.tell_admins)
-
     @abstractmethod
     async def _store_triggers(self, batch: Sequence[NewRun]) -> Answers: ...
 

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl
 from uuid import UUID
 
 from rota.backend import (
+    RELAY_LEASE,
+    Audience,
     Backend,
     Bookmark,
     Census,
@@ -29,7 +31,6 @@ from rota.backend import (
     LockGrant,
     NewRun,
     NodeInfo,
-    Notice,
     PauseChange,
     Prune,
     Refusal,
@@ -127,19 +128,13 @@ class SqliteBackend(Backend):
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         return self._store.subscribe(wake)
 
-    async def tell_facts(self) -> None:
-        await self._store.write(outbox.tell, outbox.peek_tells)
-
-    async def tell_admins(self) -> None:
-        await self._store.write(notices.tell, notices.peek_tells)
-
     # --- jobs ---
 
     async def standing(self, key: JobKey) -> JobRecord:
         return await self._store.read(lambda session: jobs.standing(session, key))
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        return await self._store.write(lambda session: jobs.register(session, batch))
+    async def register(self, new: Registration) -> Registered:
+        return await self._store.write(lambda session: jobs.register(session, new))
 
     async def remove(self, removal: Removal) -> bool:
         return await self._store.write(lambda session: jobs.remove(session, removal))
@@ -204,38 +199,22 @@ class SqliteBackend(Backend):
     async def prune(self, request: Prune) -> int:
         return await self._store.write(lambda session: retention.prune(session, request))
 
-    async def relay(
+    async def outbox(
         self,
+        audience: Audience,
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
+        failed: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
+        lease: timedelta = RELAY_LEASE,
     ) -> list[Fact] | None:
-        asked = (node_id, done, set_aside, skip, limit, lease)
+        asked = (node_id, done, failed, skip, limit, lease)
+        source = outbox if audience is Audience.EVENTS else notices
         return await self._store.write(
-            lambda session: outbox.relay(session, *asked),
-            lambda session: outbox.peek_relay(session, *asked),
-            can_wait=True,
-        )
-
-    async def notices(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 100,
-        lease: timedelta = timedelta(seconds=10),
-        has_notifier: bool = True,
-    ) -> list[Notice] | None:
-        asked = (node_id, done, set_aside, skip, limit, lease, has_notifier)
-        return await self._store.write(
-            lambda session: notices.relay(session, *asked),
-            lambda session: notices.peek(session, *asked),
+            lambda session: source.relay(session, *asked),
+            lambda session: source.peek_relay(session, *asked),
             can_wait=True,
         )
 
@@ -245,10 +224,13 @@ class SqliteBackend(Backend):
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         return await self._store.write(lambda session: nodes.lock(session, name, node_id, ttl))
 
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
         if value is None:
-            return await self._store.read(lambda session: nodes.read_bookmark(session, name))
-        return await self._store.write(lambda session: nodes.bookmark(session, name, expected, value))
+            return await self._store.read(lambda session: nodes.read_setting(session, name))
+        return await self._store.write(
+            lambda session: nodes.setting(session, name, expected, value),
+            lambda session: nodes.peek_setting(session, name, expected),
+        )
 
 
 def _checked_path(path: object) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -110,12 +109,8 @@ def decisions(session: Session, key: JobKey, limit: int) -> list[Decision]:
 # --- registering ---
 
 
-def register(session: Session, batch: Sequence[Registration]) -> list[Registered]:
-    """Item by item."""
-    return [_register(session, each) for each in batch]
-
-
-def _register(session: Session, new: Registration) -> Registered:
+def register(session: Session, new: Registration) -> Registered:
+    """Guarded by its key, the revision and the mark."""
     lane, request_id = session.lane(new.key), new.request_id.bytes
     revision, requests, decided = 0, b"", None
     if lane is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rota.backend import Census, LockGrant, NodeInfo, liveness
+from rota.backend import FACTS_WANTED, Census, LockGrant, NodeInfo, liveness
 from rota_backends.sqlite import notices, outbox
+from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import dump, instant, load, span
 from rota_backends.sqlite.session import Session
 
@@ -76,17 +77,25 @@ def _next_token(session: Session) -> int:
     return int(session.one("SELECT value FROM rota_meta WHERE name = 'locks'"))
 
 
-def read_bookmark(session: Session, name: str) -> int:
-    """0 where there is none."""
+def read_setting(session: Session, name: str) -> int:
+    """0 when it is new."""
     return session.one("SELECT value FROM rota_bookmark WHERE name = ?", (name,)) or 0
 
 
-def bookmark(session: Session, name: str, expected: int | None, value: int) -> int:
+def peek_setting(session: Session, name: str, expected: int | None) -> int | Answer:
+    """Nothing is written where it is not what was expected."""
+    stored = read_setting(session, name)
+    return Answer.WRITE if stored == expected else stored
+
+
+def setting(session: Session, name: str, expected: int | None, value: int) -> int:
     """Set it if it is still what was expected; what is stored then."""
-    stored = read_bookmark(session, name)
+    stored = read_setting(session, name)
     if stored != expected:
         return stored
     session.db.execute("INSERT OR REPLACE INTO rota_bookmark VALUES (?, ?)", (name, value))
+    if name == FACTS_WANTED:
+        outbox.tell(session)
     return value
 
 

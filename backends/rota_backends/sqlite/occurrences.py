@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from rota.backend import (
-    NO_RUN,
     REPLAY_MEMORY,
     Bookmark,
     EventLimits,
@@ -17,9 +16,15 @@ from rota.backend import (
     Firing,
     NewRun,
     Refusal,
+)
+from rota.decide.events import (
+    NO_RUN,
+    depth_error,
     event_answer,
     event_occurrence,
     event_run_id,
+    is_about,
+    rejection,
 )
 from rota.model.event import Event
 from rota.model.run import Decision, DecisionKind
@@ -46,7 +51,7 @@ from rota_backends.sqlite.codes import (
 from rota_backends.sqlite.endings import file_letter, unletter
 from rota_backends.sqlite.jobs import remember
 from rota_backends.sqlite.lane import Lane, first_start, offer, refresh
-from rota_backends.sqlite.nodes import read_bookmark
+from rota_backends.sqlite.nodes import read_setting
 from rota_backends.sqlite.session import Session
 
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,
@@ -244,8 +249,7 @@ def matching(session: Session, event: Event) -> list[tuple[int, int]]:
     ).fetchall()
     if event.source_module != LIFECYCLE_MODULE:
         return found
-    itself = (event.scope_id, event.subject)
-    return [each for each in found if session.key_of(each[1]) != itself]
+    return [each for each in found if not is_about(session.key_of(each[1]), event)]
 
 
 def _are_heard(session: Session, events: Sequence[Event]) -> bool:
@@ -265,7 +269,7 @@ def notify(
     session: Session, events: Sequence[Event], limits: EventLimits, since: Bookmark | None
 ) -> list[list[UUID | Refusal]]:
     """Per event: a run for each job that waits for it; nothing where the bookmark has moved on (EVENT-5)."""
-    if since is not None and read_bookmark(session, since.name) != since.position:
+    if since is not None and read_setting(session, since.name) != since.position:
         return []
     if not _are_heard(session, events):
         return [[]] * len(events)
@@ -281,18 +285,15 @@ def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, d
     run_id = event_run_id(key, occurrence)
     if _is_known(session, run_id.bytes):  # the event's memory ended before its run did
         return run_id
-    too_deep = event.depth >= limits.max_depth
-    if not too_deep and lane.unfinished >= limits.lane_limit:
-        at = event.occurred_at or session.time
-        detail = f"event {event.event_id}: lane full"
-        remember(session, lane, (Decision(DecisionKind.REJECTED, at, at, 1, None, detail),))
+    too_deep = depth_error(event, limits)
+    if too_deep is None and lane.unfinished >= limits.lane_limit:
+        remember(session, lane, (rejection(event, session.time),))
         keys.take(session, OF_EVENT, lane_id, occurrence, NO_RUN.bytes, limits.memory)
         return Refusal.LANE_FULL
     keys.take(session, OF_EVENT, lane_id, occurrence, run_id.bytes, limits.memory)
     text = dump(event.as_event() if isinstance(event, Fact) else event, Event)
-    if too_deep:
-        reason = f"the chain of causes is {event.depth} deep, {limits.max_depth} is the limit"
-        _bury(session, lane, run_id.bytes, definition, text, event.depth, reason)
+    if too_deep is not None:
+        _bury(session, lane, run_id.bytes, definition, text, event.depth, too_deep)
     else:
         _queue(session, lane, run_id.bytes, definition, EVENT_CODE, event=text, depth=event.depth)
     session.has_news = True

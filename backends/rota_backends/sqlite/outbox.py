@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from rota.backend import Fact, FailedDelivery, JobKey, is_held
+from rota.backend import Fact, FailedDelivery, JobKey, is_fresh, is_relayed
 from rota_backends.sqlite import relay_lease
 from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, KINDS, instant
@@ -31,11 +31,6 @@ _AUDIENCE = "events"
 DEFINITIONS = f"SELECT DISTINCT e.value FROM rota_fact f, json_each(f.body, '$[{1 + DEFINITION}]') e"
 
 
-def peek_tells(session: Session) -> Answer | None:
-    """Most stores have been told long ago."""
-    return None if session.tells_facts else Answer.WRITE
-
-
 def tell(session: Session) -> None:
     """From now on facts are recorded."""
     session.db.execute("UPDATE rota_meta SET value = 1 WHERE name = 'tells_facts'")
@@ -45,7 +40,7 @@ def peek_relay(
     session: Session,
     node_id: str,
     done: Sequence[int],
-    set_aside: Sequence[FailedDelivery],
+    failed: Sequence[FailedDelivery],
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
@@ -53,8 +48,8 @@ def peek_relay(
     """Another node relays; or there is nothing to tell, nothing to write down, and the lease is still fresh."""
     holder, until = relay_lease.holder(session, _AUDIENCE)
     if holder != node_id:
-        return None if is_held(until, session.time, lease) else Answer.WRITE
-    if done or set_aside or not is_held(until, session.time + lease / 2, lease / 2) or _page(session, skip, 1):
+        return None if is_relayed(until, session.time) else Answer.WRITE
+    if done or failed or not is_fresh(until, session.time, lease) or _page(session, skip, 1):
         return Answer.WRITE
     return []
 
@@ -63,7 +58,7 @@ def relay(
     session: Session,
     node_id: str,
     done: Sequence[int],
-    set_aside: Sequence[FailedDelivery],
+    failed: Sequence[FailedDelivery],
     skip: Collection[JobKey],
     limit: int,
     lease: timedelta,
@@ -71,9 +66,9 @@ def relay(
     """Forget what was told, keep the turn, give the next page; None where another node has the turn."""
     if not relay_lease.take(session, _AUDIENCE, node_id, lease):
         return None
-    for each in set_aside:
+    for each in failed:
         _put_aside(session, each)
-    _drop(session, [*done, *(each.seq for each in set_aside)])
+    _drop(session, [*done, *(each.seq for each in failed)])
     return _facts(session, _page(session, skip, limit))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from rota.backend import is_held
+from rota.backend import is_relayed
 from rota_backends.sqlite.codes import instant, span
 from rota_backends.sqlite.session import Session
 
@@ -19,13 +19,8 @@ def holder(session: Session, audience: str) -> tuple[str, datetime]:
 def take(session: Session, audience: str, node_id: str, lease: timedelta) -> bool:
     """Take or keep it, unless another node has it."""
     node, until = holder(session, audience)
-    if node != node_id and is_held(until, session.time, lease):
+    if node != node_id and is_relayed(until, session.time):
         return False
     row = (audience, node_id, session.now + span(lease))
     session.db.execute("INSERT OR REPLACE INTO rota_relay VALUES (?, ?, ?)", row)
     return True
-
-
-def end(session: Session, audience: str) -> None:
-    """Whoever has it relays no more."""
-    session.db.execute("DELETE FROM rota_relay WHERE audience = ?", (audience,))

@@ -110,7 +110,7 @@ def _loses_last_times(store: Kept) -> None:
 
 
 def _loses_facts(store: Any) -> None:
-    store._outbox._facts.clear()
+    store._facts._facts.clear()
 
 
 def _one_by_one(cron: Cron, first: datetime, now: datetime) -> tuple[datetime, int, datetime]:

@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 
 from attrs import evolve
 
-from rota.backend import NO_RUN, Bookmark, EventLimits, NewRun, Refusal, event_occurrence
+from rota.backend import Bookmark, EventLimits, NewRun, Refusal
+from rota.decide.events import NO_RUN, event_occurrence
 from rota.errors import OutcomeUnknown
 from rota.events import JobNotifyEventStore, store
 from rota.events.notify import JobNotifyEventStore as Decorator
@@ -99,9 +100,9 @@ def _nothing_of(events: Any) -> None:
 class HasOneBookmark(InProcessBackend):
     """Whatever it is called."""
 
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
-        name = name if name == "job store" else "the bookmark"
-        return await super().bookmark(name, expected, value)
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        name = "the bookmark" if name.startswith("events") else name
+        return await super().setting(name, expected, value)
 
 
 class DeliversLate(InProcessBackend):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import NewRun, Notice, Refusal, RunQuery
+from rota.backend import ADMINS_TOLD, Audience, Fact, NewRun, Refusal, RunQuery
 from rota.model.run import JobRun, RunState
 from rota.node.relay import ToAdmins
 from rota_backends.inprocess import InProcessBackend
@@ -131,25 +131,25 @@ class DiscardsEverywhere(InProcessBackend):
         return await super().discard(run_id, scope_id if run is None else run.lane.key.scope_id, request_id)
 
 
-async def _tell_nobody(admins: ToAdmins, *notices: Notice) -> None:
+async def _tell_nobody(admins: ToAdmins, *facts: Fact) -> None:
     return None
 
 
-_hear = ToAdmins.hear
+_tell = ToAdmins.tell
 
 
-async def _tell_once(admins: ToAdmins, *notices: Notice) -> None:
+async def _tell_once(admins: ToAdmins, *facts: Fact) -> None:
     try:
-        await _hear(admins, *notices)
+        await _tell(admins, *facts)
     except OSError:
         return
 
 
-class TellsAnyAdmin(InProcessBackend):
-    """Whoever asks is given the notices, whether he has a notifier of his own or not."""
+class ForgetsWhoHasANotifier(InProcessBackend):
+    """That some node has a notifier is not stored."""
 
-    async def notices(self, node_id: str, *, has_notifier: bool = True, **options: Any) -> list[Notice] | None:
-        return await super().notices(node_id, **options)
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        return 0 if name == ADMINS_TOLD else await super().setting(name, expected, value)
 
 
 class NoticesAreFacts(InProcessBackend):
@@ -157,8 +157,8 @@ class NoticesAreFacts(InProcessBackend):
 
     def _file_letter(self, run: Run) -> None:
         super()._file_letter(run)
-        if not self._tells_facts:
-            self._notices._facts.pop()
+        if not self._records_facts:
+            self._outboxes[Audience.ADMINS]._facts.pop()
 
 
 FAULTS = [
@@ -203,17 +203,17 @@ FAULTS = [
     ), on(DiscardsEverywhere)),
     Fault("nobody is told of letters", "RETRY-5", of(
         "RETRY-5", "admins_do_not_miss_a_letter",
-    ), patch=replaced(ToAdmins, "hear", _tell_nobody)),
+    ), patch=replaced(ToAdmins, "tell", _tell_nobody)),
     Fault("admins who did not hear are not told again", "RETRY-5", of(
         "RETRY-5", "admins_are_not_told_only_once_in_vain",
-    ), patch=replaced(ToAdmins, "hear", _tell_once)),
+    ), patch=replaced(ToAdmins, "tell", _tell_once)),
     Fault("letters are noted only where there are events", "RETRY-5", of(
         "RETRY-5", "admins_do_not_depend_on_events",
     ), on(NoticesAreFacts)),
     Fault("letters go to nodes that only log them", "RETRY-5", of(
         "RETRY-5", "a_node_without_a_notifier_does_not_swallow_letters",
-    ), on(TellsAnyAdmin)),
+    ), on(ForgetsWhoHasANotifier)),
     Fault("notices are not on disk", "RETRY-5", of(
         "RETRY-5", "a_restart_does_not_lose_untold_letters",
-    ), reopened(lambda store: store._notices._facts.clear())),
+    ), reopened(lambda store: store._outboxes[Audience.ADMINS]._facts.clear())),
 ]  # fmt: skip

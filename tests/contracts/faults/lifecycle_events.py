@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from rota.backend import (
+    Audience,
     Claimed,
     ClaimRequest,
     Fact,
@@ -55,24 +56,24 @@ class FirstStartOnly(InProcessBackend):
 class NewestFirst(InProcessBackend):
     """What happened last is told first."""
 
-    async def relay(self, node_id: str, **options: Any) -> list[Fact] | None:
-        facts = await super().relay(node_id, **options)
-        return None if facts is None else facts[::-1]
+    async def outbox(self, audience: Audience, node_id: str, **options: Any) -> list[Fact] | None:
+        facts = await super().outbox(audience, node_id, **options)
+        return facts if facts is None or audience is not Audience.EVENTS else facts[::-1]
 
 
 class TellsOfItWhenItRuns(InProcessBackend):
     """A registration is told when there is something to tell of the job."""
 
     def _store(self, lane: Lane, new: Registration, now: datetime) -> None:
-        tells, self._tells_facts = self._tells_facts, False
+        records, self._records_facts = self._records_facts, False
         super()._store(lane, new, now)
-        self._tells_facts = tells
+        self._records_facts = records
 
     def _tell(self, run: Run, kind: FactKind, now: datetime) -> None:
         super()._tell(run, kind, now)
         if kind is FactKind.TRIGGERED:
             revision = run.lane.revision
-            self._outbox.add(Fact(next(self._order), FactKind.REGISTERED, now, run.definition, None, 0, revision))
+            self._facts.add(Fact(next(self._order), FactKind.REGISTERED, now, run.definition, None, 0, revision))
 
 
 class TellsOfCancelling(InProcessBackend):
@@ -121,7 +122,7 @@ class WaitsToBeHeard(InProcessBackend):
     """Nothing starts while there are facts to tell."""
 
     def _claim(self, request: ClaimRequest, now: datetime) -> Claimed:
-        if len(self._outbox._facts) > 3:
+        if len(self._facts._facts) > 3:
             return Claimed(now, [], self._expired(now), self._next_claimable())
         return super()._claim(request, now)
 
@@ -151,25 +152,25 @@ def _lost_in_silence(claim: Any, node_id: str, kind: AttemptOutcome, *rest: Any)
     return settlement
 
 
-def _drops(self: Relay[Fact], key: JobKey, fact: Fact, error: Exception) -> bool:
+def _drops(self: Relay, key: JobKey, fact: Fact, error: Exception) -> bool:
     """What the event store does not take is dropped."""
     self._done.append(fact.seq)
     return True
 
 
-def _goes_on(self: Relay[Fact], key: JobKey, fact: Fact, error: Exception) -> bool:
+def _goes_on(self: Relay, key: JobKey, fact: Fact, error: Exception) -> bool:
     """One event less does not matter to the next."""
-    _failed(self, key, fact, error)
+    _hold_up(self, key, fact, error)
     return True
 
 
-_failed = Relay._failed
+_hold_up = Relay._hold_up
 
 
-async def _stops_at_the_first(self: Relay[Fact], facts: list[Fact]) -> None:
+async def _stops_at_the_first(self: Relay, facts: list[Fact]) -> None:
     """What cannot be told holds up everything."""
     for fact in facts:
-        if not await self._tell_one(fact.key, fact):
+        if not await self._deliver_one(fact.key, fact):
             return
 
 
@@ -180,16 +181,16 @@ async def _stops_at_a_failing_listener(callback: Listener, event: Event) -> None
 
 
 def _loses_the_outbox(store: InProcessBackend) -> None:
-    store._outbox = Outbox()
+    store._facts = store._outboxes[Audience.EVENTS] = Outbox()
 
 
 class OneBatch(InProcessBackend):
     """Facts about jobs that are held up are given all the same."""
 
-    async def relay(
-        self, node_id: str, *, done: Sequence[int] = (), skip: Collection[JobKey] = (), **options: Any
+    async def outbox(
+        self, audience: Audience, node_id: str, *, skip: Collection[JobKey] = (), **options: Any
     ) -> list[Fact] | None:
-        return await super().relay(node_id, done=done, skip=(), **options)
+        return await super().outbox(audience, node_id, skip=(), **options)
 
 
 def _tells_nobody(*args: Any, events: EventStore | None, **options: Any) -> Runtime:
@@ -271,7 +272,7 @@ FAULTS = [
         "refused events are dropped",
         "HIST-4",
         of("HIST-4", "a_failing_event_store_does_not_lose_events"),
-        patch=replaced(Relay, "_failed", _drops),
+        patch=replaced(Relay, "_hold_up", _drops),
     ),
     Fault(
         "nothing starts until all is told",
@@ -290,14 +291,14 @@ FAULTS = [
         "HIST-4",
         of("HIST-4", "events_do_not_overtake_a_refused_one"),
         on(OneBatch),
-        replaced(Relay, "_failed", _goes_on),
+        replaced(Relay, "_hold_up", _goes_on),
     ),
     Fault(
         "a refused event holds up everything",
         "HIST-4",
         of("HIST-4", "a_refused_event_does_not_hold_up_other_jobs"),
         on(OneBatch),
-        replaced(Relay, "_tell_each", _stops_at_the_first),
+        replaced(Relay, "_deliver_each", _stops_at_the_first),
     ),
     Fault(
         "refused events are tried for ever",

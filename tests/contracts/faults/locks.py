@@ -34,7 +34,8 @@ class NeverReleased(InProcessBackend):
     """A lock is held to the end of its ttl."""
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-        return self._locks.get(name) if ttl is None else await super().lock(name, node_id, ttl)
+        held = self._locks.held(name)
+        return held[1] if held is not None and ttl is None else await super().lock(name, node_id, ttl)
 
 
 class ReleasedByTheClock(InProcessBackend):
@@ -43,7 +44,7 @@ class ReleasedByTheClock(InProcessBackend):
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         grant = await super().lock(name, node_id, ttl)
         if grant is not None and ttl is None:
-            self._locks[name] = grant
+            self._locks.take(name, node_id, grant.until)
         return grant
 
 
@@ -59,9 +60,9 @@ class NeverRenewed(InProcessBackend):
     """A renewal is answered and not stored."""
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-        held = self._locks.get(name)
-        is_mine = held is not None and self._lock_holders.get(name) == node_id
-        return held if is_mine and ttl is not None else await super().lock(name, node_id, ttl)
+        held = self._locks.held(name)
+        is_mine = held is not None and held[0] == node_id
+        return held[1] if held and is_mine and ttl is not None else await super().lock(name, node_id, ttl)
 
 
 class NeverExpires(InProcessBackend):

@@ -131,7 +131,7 @@ class TellsOfPauses(InProcessBackend):
         lane = self._lanes.get(change.key)
         if lane is not None and lane.definition is not None:
             now, revision = self.clock.now(), change.expected + 1
-            self._outbox.add(Fact(next(self._order), FactKind.REGISTERED, now, lane.definition, None, 0, revision))
+            self._facts.add(Fact(next(self._order), FactKind.REGISTERED, now, lane.definition, None, 0, revision))
         return await super().pause(change)
 
 

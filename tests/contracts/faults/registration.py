@@ -48,9 +48,9 @@ class TellsNothing(InProcessBackend):
     """Emits no event for a registration."""
 
     def _store(self, lane: Any, new: Registration, now: datetime) -> None:
-        tells, self._tells_facts = self._tells_facts, False
+        records, self._records_facts = self._records_facts, False
         super()._store(lane, new, now)
-        self._tells_facts = tells
+        self._records_facts = records
 
 
 def _stores_what_is_unchanged(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -60,11 +59,10 @@ class RemovesWithoutALook(InProcessBackend):
 class KnowsOnlyItsLastRequest(InProcessBackend):
     """A repeat has its first answer only as long as nobody else came."""
 
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        answers = await super().register(batch)
-        for each in batch:
-            self._forget_requests(each.key)
-        return answers
+    async def register(self, new: Registration) -> Registered:
+        answer = await super().register(new)
+        self._forget_requests(new.key)
+        return answer
 
     async def remove(self, removal: Removal) -> bool:
         removed = await super().remove(removal)

@@ -11,6 +11,7 @@ from rota.cron import Cron
 from rota.decide import registration
 from rota.decide.occurrence import first_due
 from rota.model.definition import JobDefinition
+from rota.model.event import Event
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Subscriptions
 from rota_backends.inprocess.records import Lane
@@ -102,8 +103,12 @@ def _only_later(definition: JobDefinition, began: datetime, decided: datetime | 
     return definition.trigger.next_after(began) if isinstance(definition.trigger, Cron) else None
 
 
-def _drops_nothing(book: Subscriptions, lane: Lane, definition: JobDefinition) -> None:
+def _drops_nothing(subscriptions: Subscriptions, lane: Lane, definition: JobDefinition) -> None:
     return
+
+
+def _finds_all(subscriptions: Subscriptions, event: Event) -> list[Lane]:
+    return [*subscriptions._by_kind.get((event.source_module, event.event_type), {})]
 
 
 _RUNS: Sequence[Fault] = [
@@ -193,7 +198,7 @@ _OCCURRENCES: Sequence[Fault] = [
         "old subscriptions stay",
         "REG-3",
         of("REG-3", "test_a_replaced_event_trigger_does_not_fire"),
-        patch=replaced(Subscriptions, "drop", _drops_nothing),
+        patch=all_of(replaced(Subscriptions, "drop", _drops_nothing), replaced(Subscriptions, "matching", _finds_all)),
     ),
 ]
 

@@ -92,8 +92,8 @@ class ReplaysAnything(Wrapped):
         return answer
 
 
-def _matches_every_scope(lane: Any, event: Any) -> bool:
-    trigger = lane.definition.trigger
+def _hears_every_scope(definition: Any, event: Any) -> bool:
+    trigger = definition.trigger
     return event.source_module != LIFECYCLE_MODULE and trigger.subject in (None, event.subject)
 
 
@@ -134,7 +134,7 @@ FAULTS = [
         "events reach every scope",
         "ID-2",
         of("ID-2", "test_an_event_makes_no_run_in_another_scope"),
-        patch=replaced(books, "_matches", _matches_every_scope),
+        patch=replaced(books, "hears", _hears_every_scope),
     ),
     Fault(
         "reading a missing job raises",

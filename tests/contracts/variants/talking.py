@@ -9,7 +9,7 @@ from uuid import UUID
 
 from attrs import evolve
 
-from rota.backend import Fact, LeaseRef, NodeInfo, Renewal, Settlement
+from rota.backend import Audience, Fact, LeaseRef, NodeInfo, Renewal, Settlement
 from rota.decide.attempt import safe_text
 from rota.model.run import AttemptOutcome
 from rota_backends.inprocess import InProcessBackend
@@ -30,10 +30,12 @@ class Talkative(InProcessBackend):
         self._wake()
         return await super().renew(node, leases)
 
-    async def relay(self, node_id: str, *, done: Sequence[int] = (), **asked: Any) -> list[Fact] | None:
+    async def outbox(
+        self, audience: Audience, node_id: str, *, done: Sequence[int] = (), **asked: Any
+    ) -> list[Fact] | None:
         if done:
             self._wake()
-        return await super().relay(node_id, done=done, **asked)
+        return await super().outbox(audience, node_id, done=done, **asked)
 
     def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         if new.outcome is AttemptOutcome.FAILED:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from rota.backend import Fact
+from rota.backend import Audience, Fact
 from rota.clock import Clock
 from rota_backends.inprocess import InProcessBackend
 
@@ -16,8 +16,10 @@ class LateEvents(InProcessBackend):
 
     late_by = timedelta(seconds=3)
 
-    async def relay(self, node_id: str, **asked: Any) -> list[Fact] | None:
-        facts = await super().relay(node_id, **asked)
+    async def outbox(self, audience: Audience, node_id: str, **asked: Any) -> list[Fact] | None:
+        facts = await super().outbox(audience, node_id, **asked)
+        if audience is not Audience.EVENTS:
+            return facts
         return facts and [fact for fact in facts if self._is_old_enough(fact)]
 
     def _is_old_enough(self, fact: Fact) -> bool:
@@ -32,7 +34,9 @@ class RepeatedEvents(InProcessBackend):
         super().__init__(clock=clock)
         self._told_once: set[int] = set()
 
-    async def relay(self, node_id: str, *, done: Sequence[int] = (), **asked: Any) -> list[Fact] | None:
-        again = [seq for seq in done if seq in self._told_once]
+    async def outbox(
+        self, audience: Audience, node_id: str, *, done: Sequence[int] = (), **asked: Any
+    ) -> list[Fact] | None:
+        again = [seq for seq in done if seq in self._told_once or audience is not Audience.EVENTS]
         self._told_once.update(done)
-        return await super().relay(node_id, done=again, **asked)
+        return await super().outbox(audience, node_id, done=again, **asked)

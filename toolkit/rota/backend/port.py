@@ -22,6 +22,8 @@ from uuid import UUID
 
 from rota.backend.fact import Fact
 from rota.backend.messages import (
+    RELAY_LEASE,
+    Audience,
     Bookmark,
     Census,
     Claimed,
@@ -38,7 +40,6 @@ from rota.backend.messages import (
     LockGrant,
     NewRun,
     NodeInfo,
-    Notice,
     PauseChange,
     Prune,
     Refusal,
@@ -101,14 +102,6 @@ class Backend(ABC):
         A hint: calls may be spurious and may be lost; nodes poll as well.
         """
 
-    @abstractmethod
-    async def tell_facts(self) -> None:
-        """From now on record facts, for this store and all its nodes. Before it, none is."""
-
-    @abstractmethod
-    async def tell_admins(self) -> None:
-        """From now on notices are only for nodes that have a notifier of their own: see `notices` (RETRY-5)."""
-
     @property
     def wants_events(self) -> bool:
         """False only where it is certain, without asking the store, that no stored job waits for any event."""
@@ -121,8 +114,8 @@ class Backend(ABC):
         """The job and what outlives it: revision and decided mark (CRON-4, LEASE-1)."""
 
     @abstractmethod
-    async def register(self, batch: Sequence[Registration]) -> list[Registered]:
-        """Per item, in one step: key taken within its TTL -> DUPLICATE (KEY-1, KEY-3); revision differs -> CONFLICT;
+    async def register(self, new: Registration) -> Registered:
+        """In one step: key taken within its TTL -> DUPLICATE (KEY-1, KEY-3); revision differs -> CONFLICT;
         else take the key, and if it `changes` anything store definition, owner, next_due, mark and decisions, move the
         revision, and record the REGISTERED fact (REG-1 to REG-3). Queued and running runs keep their definition; the
         lane's queue and priority follow the new one. A paused job stays paused. A repeat (same request_id) of what was
@@ -264,39 +257,28 @@ class Backend(ABC):
         nodes that were heard of in the last day: `claim` asks for them."""
 
     @abstractmethod
-    async def relay(
+    async def outbox(
         self,
+        audience: Audience,
         node_id: str,
         *,
         done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
+        failed: Sequence[FailedDelivery] = (),
         skip: Collection[JobKey] = (),
         limit: int = 500,
-        lease: timedelta = timedelta(seconds=10),
+        lease: timedelta = RELAY_LEASE,
     ) -> list[Fact] | None:
-        """Forget the facts `done`, put others aside, and give the next ones in order, leaving out those of jobs in
-        `skip`.
+        """Delete the facts `done`, set the `failed` ones aside with their error, and give the next facts of this
+        audience in order, without those of jobs in `skip` (HIST-3, HIST-4).
 
-        One node relays at a time, for as long as it calls again within half a `lease`; the others get None (HIST-3,
-        HIST-4). `is_held` says whose turn is over."""
+        EVENTS is told every fact that is recorded while the setting `FACTS_WANTED` is 1. ADMINS is told one fact of
+        kind DEAD_LETTERED for each letter, recorded in the step that stores the letter whatever that setting says
+        (RETRY-5). `seq` is never given twice to one audience.
 
-    @abstractmethod
-    async def notices(
-        self,
-        node_id: str,
-        *,
-        done: Sequence[int] = (),
-        set_aside: Sequence[FailedDelivery] = (),
-        skip: Collection[JobKey] = (),
-        limit: int = 100,
-        lease: timedelta = timedelta(seconds=10),
-        has_notifier: bool = True,
-    ) -> list[Notice] | None:
-        """The same for the admins: a notice for each dead letter, recorded in the step that stores the letter, whether
-        facts are recorded or not (RETRY-5). With a turn of its own; where there is no notice nobody needs it.
-
-        Once `tell_admins` was called, a node without a notifier of its own (`has_notifier`) gets None, and keeps no
-        turn: it would only log what others wait for."""
+        One node at a time relays to an audience: the one that holds the lock `audience.lock`, for `lease` (at most
+        `RELAY_LEASE`) from its last call or from a call up to half a lease before. Other nodes get None, and nothing of
+        what they say is done. `is_relayed` says when a lease is over. Where the admins have nothing to be told and
+        nothing is done, the answer is [] and the lock is left alone: mostly there are no letters."""
 
     @abstractmethod
     async def census(self, scope_id: str | None = None) -> Census:
@@ -306,9 +288,13 @@ class Backend(ABC):
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         """Take or renew the named lock for `ttl`, or (None) release it. None: another node holds it (LEASE-8).
 
-        The token increases each time the lock changes hands."""
+        The token increases each time the lock changes hands. Names that begin with `RESERVED_LOCKS` are the outbox's:
+        the scheduler refuses them."""
 
     @abstractmethod
-    async def bookmark(self, name: str, expected: int | None = None, value: int | None = None) -> int:
-        """Read a stored position (0 when new); with a value set it if it still is `expected`. Gives what is stored
-        then."""
+    async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
+        """Read a stored whole number (0 when new); with a `value` set it if it still is `expected`. Gives the number
+        that is stored then.
+
+        Positions of event stores are kept so (see `notify`). Two names mean more: `FACTS_WANTED` and `ADMINS_TOLD`.
+        Once `FACTS_WANTED` is 1, facts are recorded for the audience EVENTS, by every node of the store."""

@@ -57,12 +57,12 @@ class _Stored:
         self._name = name
 
     async def read(self) -> int:
-        return await self._backend.bookmark(self._name)
+        return await self._backend.setting(self._name)
 
     async def move(self, position: int, reached: int, deliver: Deliver | None = None) -> int:
         if deliver is not None and not await deliver(Bookmark(self._name, position)):
             return await self.read()
-        return await self._backend.bookmark(self._name, position, reached)
+        return await self._backend.setting(self._name, position, reached)
 
 
 _turns: WeakValueDictionary[tuple[int, int, asyncio.AbstractEventLoop], asyncio.Lock] = WeakValueDictionary()

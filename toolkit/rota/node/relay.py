@@ -1,5 +1,5 @@
-"""Tells an audience what the store has for it, in order per job: event stores the facts (HIST-3, HIST-4), admins their
-dead letters (RETRY-5)."""
+"""Delivers the facts in the store's outbox, in order per job: to the event store (HIST-3, HIST-4) and to the admins
+(RETRY-5)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from attrs import define
 from tenacity import wait_exponential
 
 from rota.backend.fact import Fact
-from rota.backend.messages import FailedDelivery, JobKey, Notice, RunQuery
+from rota.backend.messages import ADMINS_TOLD, RELAY_LEASE, Audience, FailedDelivery, JobKey, RunQuery
 from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
 from rota.clock import Clock, VirtualClock
@@ -28,25 +28,24 @@ _MOST_TRIES = 20
 _WAIT = wait_exponential(multiplier=0.1, max=60)
 _ANSWERS_WITHIN = 10.0  # seconds, of the event store or the notifier
 _EACH_WITHIN = 0.05  # more for each event that is written with others
+_POLL = timedelta(seconds=1)
 
-News = TypeVar("News", bound=Fact | Notice)
 
-
-class Audience(Protocol[News]):
-    """Who is told what."""
+class Recipient(Protocol):
+    """One audience: where its facts come from, and how it is told."""
 
     name: str
-    takes_pages: bool  # told at once; else one by one
+    takes_pages: bool  # told many facts in one call; else one by one
     clock: Clock
 
-    async def news(
-        self, done: Sequence[int], aside: Sequence[FailedDelivery], skip: Collection[JobKey]
-    ) -> list[News] | None:
-        """The next page, once these are done; None where it is another node's to tell."""
+    async def next_facts(
+        self, done: Sequence[int], failed: Sequence[FailedDelivery], skip: Collection[JobKey], lease: timedelta
+    ) -> list[Fact] | None:
+        """The next page, once these are done; None if another node relays."""
         ...
 
-    async def hear(self, *news: News) -> None:
-        """Be told. Raising means: not now."""
+    async def tell(self, *facts: Fact) -> None:
+        """Deliver them. If it raises they are tried again."""
         ...
 
 
@@ -62,17 +61,19 @@ class ToEvents:
         self._node_id = node_id
         self._events = events
 
-    async def news(
-        self, done: Sequence[int], aside: Sequence[FailedDelivery], skip: Collection[JobKey]
+    async def next_facts(
+        self, done: Sequence[int], failed: Sequence[FailedDelivery], skip: Collection[JobKey], lease: timedelta
     ) -> list[Fact] | None:
-        return await self._backend.relay(self._node_id, done=done, set_aside=aside, skip=skip, limit=_PAGE)
+        return await self._backend.outbox(
+            Audience.EVENTS, self._node_id, done=done, failed=failed, skip=skip, limit=_PAGE, lease=lease
+        )
 
-    async def hear(self, *news: Fact) -> None:
-        await self._events.write(*news)
+    async def tell(self, *facts: Fact) -> None:
+        await self._events.write(*facts)
 
 
 class ToAdmins:
-    """Notices go to the notifier: the node's own; without one, to the log, as long as no node has one."""
+    """Dead letters go to the node's notifier. A node without one logs them, unless some node of the store has one."""
 
     name = "notices"
     takes_pages = False
@@ -81,61 +82,74 @@ class ToAdmins:
         self.clock = backend.clock
         self._backend = backend
         self._node_id = node_id
-        self._is_own = notifier is not None
+        self._has_notifier = notifier is not None
         self._notifier: Notifier = notifier or LoggingNotifier()
+        self._is_silent: bool | None = False if self._has_notifier else None  # None: not asked yet
 
-    async def news(
-        self, done: Sequence[int], aside: Sequence[FailedDelivery], skip: Collection[JobKey]
-    ) -> list[Notice] | None:
-        return await self._backend.notices(
-            self._node_id, done=done, set_aside=aside, skip=skip, has_notifier=self._is_own
+    async def next_facts(
+        self, done: Sequence[int], failed: Sequence[FailedDelivery], skip: Collection[JobKey], lease: timedelta
+    ) -> list[Fact] | None:
+        if self._is_silent is None:
+            await self._ask_whether_silent()
+        if self._is_silent:
+            return None
+        facts = await self._backend.outbox(
+            Audience.ADMINS, self._node_id, done=done, failed=failed, skip=skip, lease=lease
         )
+        if facts and not self._has_notifier:  # a node with a notifier may have come since
+            await self._ask_whether_silent()
+        return None if self._is_silent else facts
 
-    async def hear(self, *news: Notice) -> None:
-        for notice in news:
-            for run in await self._backend.runs(RunQuery(notice.key.scope_id, run_id=notice.run_id)):
+    async def _ask_whether_silent(self) -> None:
+        self._is_silent = await self._backend.setting(ADMINS_TOLD) == 1
+
+    async def tell(self, *facts: Fact) -> None:
+        for fact in facts:
+            for run in await self._backend.runs(RunQuery(fact.scope_id, run_id=fact.run_id)):
                 await self._notifier.dead_letter(run)
 
 
 @define
 class _HeldUp:
-    """A job whose first untold news could not be told: its later ones wait behind it."""
+    """A job whose first fact could not be delivered: its later ones wait behind it."""
 
     tries: int
     again_at: float
 
 
-class Relay(Generic[News]):
-    """One per audience of a scheduler; the store lets one node at a time relay to it."""
+class Relay:
+    """Delivers to one recipient. The store lets one node at a time relay to it, for a lease that follows the node's:
+    when the relaying node dies, another one takes over as soon as its work."""
 
-    def __init__(self, audience: Audience[News]) -> None:
-        self._audience = audience
-        self._clock = audience.clock
+    def __init__(self, recipient: Recipient, lease: timedelta) -> None:
+        self._recipient = recipient
+        self._clock = recipient.clock
+        self._lease = min(lease, RELAY_LEASE)
         self._done: list[int] = []
-        self._aside: list[FailedDelivery] = []
+        self._failed: list[FailedDelivery] = []
         self._held_up: dict[JobKey, _HeldUp] = {}
         self._is_anothers = False
-        self.loop = Loop(audience.name, self._turn, self._clock)
+        self.loop = Loop(recipient.name, self._turn, self._clock, poll=min(_POLL, self._lease / 3))
 
     def look(self) -> None:
-        """There may be something to tell. While another node relays it is that one's to tell, and the store is asked no
-        more often than it takes to notice that it has stopped."""
+        """There may be new facts. While another node relays they are left to it: the store is asked no more often than
+        it takes to notice that the other node has stopped."""
         if not self._is_anothers:
             self.loop.poke()
 
     async def _turn(self) -> Turn:
         waiting = self._waiting() if self._held_up else frozenset[JobKey]()
-        news = await self._audience.news(self._done, self._aside, waiting)
-        self._done, self._aside = [], []
-        self._is_anothers = news is None
-        if news is None:
-            return Turn(False, None)
-        if not news:  # another node has told what was held up: it must not be asked for without rest
+        facts = await self._recipient.next_facts(self._done, self._failed, waiting, self._lease)
+        self._done, self._failed = [], []
+        self._is_anothers = facts is None
+        if facts is None:
+            return Turn(False, self._lease)
+        if not facts:  # another node has delivered what was held up: do not ask for it without rest
             self._held_up = {key: held for key, held in self._held_up.items() if key in waiting}
             return Turn(False, self._rest())
         before = len(self._held_up)
-        await self._tell(news)
-        moved = bool(self._done or self._aside) or len(self._held_up) != before
+        await self._deliver(facts)
+        moved = bool(self._done or self._failed) or len(self._held_up) != before
         return Turn(moved, timedelta(0) if moved else self._rest())
 
     def _waiting(self) -> frozenset[JobKey]:
@@ -148,37 +162,41 @@ class Relay(Generic[News]):
         first = min(held.again_at for held in self._held_up.values())
         return timedelta(seconds=max(first - self._clock.monotonic(), 0.001))
 
-    async def _tell(self, news: list[News]) -> None:
-        """All at once; if that fails, one by one, so that one job's trouble holds up nobody else."""
-        if self._audience.takes_pages and not self._held_up:
-            error = await self._heard(*news)
+    async def _deliver(self, facts: list[Fact]) -> None:
+        """All in one call; if that fails, one by one, so that one job's trouble holds up no other job."""
+        if self._recipient.takes_pages and not self._held_up:
+            error = await self._told(*facts)
             if error is None:
-                self._done += [each.seq for each in news]
+                self._done += [fact.seq for fact in facts]
                 return
-            log.warning("%s: %d could not be told at once: %s", self._audience.name, len(news), type(error).__name__)
-        await self._tell_each(news)
+            log.warning("%s: %d facts could not be delivered together (%s): trying one by one",
+                        self._recipient.name, len(facts), type(error).__name__)  # fmt: skip
+        await self._deliver_each(facts)
 
-    async def _tell_each(self, news: list[News]) -> None:
+    async def _deliver_each(self, facts: list[Fact]) -> None:
         blocked: set[JobKey] = set()
-        for each in sorted(news, key=lambda each: each.key in self._held_up):  # whoever hangs again does so last
-            if each.key not in blocked and not await self._tell_one(each.key, each):
-                blocked.add(each.key)
+        for fact in sorted(
+            facts, key=lambda fact: fact.key in self._held_up
+        ):  # a recipient that hangs again comes last
+            if fact.key not in blocked and not await self._deliver_one(fact.key, fact):
+                blocked.add(fact.key)
 
-    async def _tell_one(self, key: JobKey, news: News) -> bool:
-        error = await self._heard(news)
+    async def _deliver_one(self, key: JobKey, fact: Fact) -> bool:
+        error = await self._told(fact)
         if error is not None:
-            return self._failed(key, news, error)
+            return self._hold_up(key, fact, error)
         self._held_up.pop(key, None)
-        self._done.append(news.seq)
+        self._done.append(fact.seq)
         return True
 
-    async def _heard(self, *news: News) -> BaseException | None:
-        """What went wrong. Who hangs has failed; real seconds mean nothing where time is moved by hand."""
+    async def _told(self, *facts: Fact) -> BaseException | None:
+        """The error, if there was one. A recipient that does not answer in time has failed; on a virtual clock real
+        seconds mean nothing."""
         is_virtual = isinstance(self._clock, VirtualClock)
         try:
-            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(news) * _EACH_WITHIN) as time:
-                await self._audience.hear(*news)
-            if time.expired():  # and who was told swallowed the cancellation: it may have heard nothing
+            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(facts) * _EACH_WITHIN) as time:
+                await self._recipient.tell(*facts)
+            if time.expired():  # the recipient swallowed the cancellation: it may not have taken the facts
                 return TimeoutError()
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled_from_outside(error):
@@ -186,14 +204,14 @@ class Relay(Generic[News]):
             return error
         return None
 
-    def _failed(self, key: JobKey, news: News, error: BaseException) -> bool:
-        """Try again later, the job's other news waiting; after many tries set it aside and go on (HIST-4)."""
+    def _hold_up(self, key: JobKey, fact: Fact, error: BaseException) -> bool:
+        """Try again later, while the job's other facts wait; after many tries set it aside and go on (HIST-4)."""
         held = self._held_up.setdefault(key, _HeldUp(0, 0.0))
         held.tries += 1
         if held.tries >= _MOST_TRIES:
-            log.error("%s: one of job %r is set aside after %d tries: %s",
-                      self._audience.name, key.job_id, held.tries, type(error).__name__)  # fmt: skip
-            self._aside.append(FailedDelivery(news.seq, type(error).__name__))
+            log.error("%s: %s of job %r is set aside after %d tries: %s",
+                      self._recipient.name, fact.kind.value, key.job_id, held.tries, type(error).__name__)  # fmt: skip
+            self._failed.append(FailedDelivery(fact.seq, type(error).__name__))
             del self._held_up[key]
             return True
         held.again_at = self._clock.monotonic() + seconds_after(_WAIT, held.tries)

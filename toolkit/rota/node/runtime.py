@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from rota.backend.port import Backend
 from rota.events import EventStore, Notifier
@@ -48,13 +47,13 @@ class Runtime:
         self.works = self.node.room.capacity > 0
         self.heartbeat = Heartbeat(self.node)
         self.ticker = Ticker(backend, self.node)
-        self.relays: list[Relay[Any]] = []
+        self.relays: list[Relay] = []
         if events is not None:
-            relay = Relay(ToEvents(backend, self.node.node_id, events))
+            relay = Relay(ToEvents(backend, self.node.node_id, events), options.lease)
             self.node.on_facts = relay.look
             self.relays.append(relay)
         if self.works or notifier is not None:
-            self.relays.append(Relay(ToAdmins(backend, self.node.node_id, notifier)))
+            self.relays.append(Relay(ToAdmins(backend, self.node.node_id, notifier), options.lease))
         self.sweep = None if events is None else Sweep(backend, events, notify, job_store)
         self.housekeeping = Housekeeping(backend, options.retention)
         self.stop_waking: Callable[[], None] = lambda: None

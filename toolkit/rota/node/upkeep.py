@@ -28,7 +28,7 @@ _PRUNE_EVERY = timedelta(hours=1)
 
 async def job_store_id(backend: Backend, proposed: int) -> int:
     """A number that stands for the store of a backend, for all its nodes and for good: the first one proposed."""
-    return await backend.bookmark(_JOB_STORE, 0, proposed)
+    return await backend.setting(_JOB_STORE, 0, proposed)
 
 
 class Sweep:

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
-from rota.backend.messages import LockGrant
+from rota.backend.messages import RESERVED_LOCKS, LockGrant
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
 from rota.clock import VirtualClock, at_work, current_activity, watch
-from rota.errors import LeaseLost, LockTaken
+from rota.errors import LeaseLost, LockTaken, ScheduleError
 from rota.model.ids import new_node_id
 from rota.model.validation import check_duration, check_name
 
@@ -30,7 +30,8 @@ async def hold_lock(
     backend: Backend, call: Call, name: str, ttl: timedelta, wait: timedelta | None
 ) -> AsyncGenerator[LockGrant, None]:
     """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
-    check_name("lock", name)
+    if check_name("lock", name).startswith(RESERVED_LOCKS):
+        raise ScheduleError("lock", f"must not begin with {RESERVED_LOCKS!r}: these locks belong to the outbox")
     check_duration("ttl", ttl)
     if wait is not None:
         check_duration("wait", wait, zero=True)

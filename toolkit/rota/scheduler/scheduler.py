@@ -14,6 +14,8 @@ from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from rota.backend.messages import (
+    ADMINS_TOLD,
+    FACTS_WANTED,
     Bookmark,
     EventLimits,
     JobKey,
@@ -155,10 +157,10 @@ class Scheduler:
     async def _start(self) -> Runtime:
         job_store = 0
         if self._events is not None:
-            await self._call(self._backend.tell_facts)
+            await self._call(self._backend.setting, FACTS_WANTED, 0, 1)
             job_store = await self._call(job_store_id, self._backend, 1 + randbits(62))
         if self._notifier is not None:
-            await self._call(self._backend.tell_admins)
+            await self._call(self._backend.setting, ADMINS_TOLD, 0, 1)
         parts = Runtime(
             self._backend,
             self._handlers,
@@ -290,7 +292,7 @@ class Scheduler:
             new_state, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
             if new_state is None:
                 return outcome
-            (answer,) = await self._call(self._backend.register, [new_state])
+            answer = await self._call(self._backend.register, new_state)
             if answer is Registered.DUPLICATE:
                 return ScheduleOutcome.DUPLICATE
             if answer is Registered.STORED:

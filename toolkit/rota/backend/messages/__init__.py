@@ -15,8 +15,6 @@ from rota.backend.messages.jobs import (
     known_requests,
 )
 from rota.backend.messages.occurrences import (
-    NO_RUN,
-    PART_OF_OCCURRENCE,
     REPLAY_MEMORY,
     Bookmark,
     Due,
@@ -26,17 +24,19 @@ from rota.backend.messages.occurrences import (
     Firing,
     NewRun,
     Refusal,
-    event_answer,
-    event_occurrence,
-    event_run_id,
 )
 from rota.backend.messages.outbox import (
+    RELAY_LEASE,
+    RESERVED_LOCKS,
+    Audience,
     FactKind,
     FailedDelivery,
-    Notice,
-    is_held,
+    is_fresh,
+    is_relayed,
 )
 from rota.backend.messages.reading import (
+    ADMINS_TOLD,
+    FACTS_WANTED,
     Census,
     LockGrant,
     Prune,
@@ -53,10 +53,13 @@ from rota.backend.messages.work import (
 )
 
 __all__ = [
-    "NO_RUN",
-    "PART_OF_OCCURRENCE",
+    "ADMINS_TOLD",
+    "FACTS_WANTED",
+    "RELAY_LEASE",
     "REPLAY_MEMORY",
     "REQUESTS_KNOWN",
+    "RESERVED_LOCKS",
+    "Audience",
     "Bookmark",
     "Census",
     "Claim",
@@ -76,7 +79,6 @@ __all__ = [
     "LockGrant",
     "NewRun",
     "NodeInfo",
-    "Notice",
     "PauseChange",
     "Prune",
     "Refusal",
@@ -87,9 +89,7 @@ __all__ = [
     "RunQuery",
     "Settlement",
     "StoredJob",
-    "event_answer",
-    "event_occurrence",
-    "event_run_id",
-    "is_held",
+    "is_fresh",
+    "is_relayed",
     "known_requests",
 ]

@@ -9,31 +9,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
-from uuid import NAMESPACE_OID, UUID, uuid5
+from uuid import UUID
 
 from attrs import define, field
 
 from rota.backend.messages.jobs import JobKey
 from rota.model.definition import IdempotencyKey, JobDefinition
-from rota.model.event import Event
 from rota.model.run import Cause, Decision
 from rota.model.validation import shown
-
-PART_OF_OCCURRENCE = "\x1f"  # no name holds it (ID-1)
-
-
-def event_occurrence(key: JobKey, event: Event) -> str:
-    """What names an event among the occurrences of a job (EVENT-3): its id, with its scope where that is another.
-
-    Jobs of the platform hear of every scope, and each scope gives ids of its own (EVENT-1).
-    """
-    is_own = event.scope_id == key.scope_id
-    return event.event_id if is_own else f"{event.scope_id}{PART_OF_OCCURRENCE}{event.event_id}"
-
-
-def event_run_id(key: JobKey, occurrence: str) -> UUID:
-    """The id of the run that stands for an event and a job: the same on every node and every repeat (EVENT-3)."""
-    return uuid5(NAMESPACE_OID, "\x00".join((*key, occurrence)))
 
 
 @define(eq=False)
@@ -122,14 +105,6 @@ class Refusal(Enum):
     LANE_FULL = "lane full"
 
 
-NO_RUN = UUID(int=0)  # holds the key of an event that was rejected
-
-
-def event_answer(holder: UUID) -> UUID | Refusal:
-    """What the key of an event that is known says: the run that stands for it, or that it was rejected (EVENT-4)."""
-    return Refusal.LANE_FULL if holder == NO_RUN else holder
-
-
 @define(eq=False)
 class EventLimits:
     """What holds for the runs of events; `memory` is how long an event's key is remembered (EVENT-3)."""
@@ -140,7 +115,7 @@ class EventLimits:
 
 
 class Bookmark(NamedTuple):
-    """A stored position, and where it was read."""
+    """The name of a stored position, and the position that was read."""
 
     name: str
     position: int

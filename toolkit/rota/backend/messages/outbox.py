@@ -1,18 +1,18 @@
-"""Messages about what is told of a job: facts for the event store, notices for the admins."""
+"""Messages about the outbox: facts about jobs, and the two audiences they are told to."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import Enum
-from uuid import UUID
 
 from attrs import frozen
 
-from rota.backend.messages.jobs import JobKey
+RESERVED_LOCKS = "_relay."  # locks whose name begins so are the outbox's: one for each audience
+RELAY_LEASE = timedelta(seconds=10)  # the longest time a node may relay to an audience without calling again
 
 
 class FactKind(Enum):
-    """The five things that are told of a job; the value is the event type (HIST-3)."""
+    """The five facts that are told about a job; the value is the event type (HIST-3)."""
 
     REGISTERED = "JobRegistered"
     TRIGGERED = "JobTriggered"
@@ -21,25 +21,35 @@ class FactKind(Enum):
     DEAD_LETTERED = "JobDeadLettered"
 
 
-@frozen
-class Notice:
-    """A dead letter that the admins of its scope are to be told of; `seq` is never given twice (RETRY-5)."""
+class Audience(Enum):
+    """Who is told: the event store hears every fact (HIST-3), the admins hear of dead letters (RETRY-5)."""
 
-    seq: int
-    key: JobKey
-    run_id: UUID
-    at: datetime
+    EVENTS = "events"
+    ADMINS = "admins"
+
+    @property
+    def lock(self) -> str:
+        """The name of the lock that the relaying node holds."""
+        return RESERVED_LOCKS + self._value_
 
 
 @frozen
 class FailedDelivery:
-    """A fact whose event could not be written, or a notice that nobody took, after all tries."""
+    """A fact that could not be delivered after all tries."""
 
     seq: int
     error: str
 
 
-def is_held(until: datetime, now: datetime, lease: timedelta) -> bool:
-    """Whether a turn to relay is somebody's still. One that ends further ahead than it lasts is nobody's: the clock was
-    set back since, and who is dead would keep it for as long (CRON-9)."""
-    return now < until <= now + lease
+def is_relayed(until: datetime, now: datetime) -> bool:
+    """True while a relay lease that ends at `until` is valid.
+
+    A lease that ends further ahead than `RELAY_LEASE` was taken before the clock was set back. It counts as ended: its
+    holder may be dead, and the facts must not wait until the clock has caught up (CRON-9).
+    """
+    return now < until <= now + RELAY_LEASE
+
+
+def is_fresh(until: datetime, now: datetime, lease: timedelta) -> bool:
+    """True while more than half of one's own relay lease is left: it need not be written again."""
+    return now + lease / 2 < until <= now + lease

@@ -1,4 +1,4 @@
-"""Messages about reading and cleaning: run queries, retention, counts, locks."""
+"""Messages about reading and cleaning: run queries, retention, counts, locks, settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from uuid import UUID
 from attrs import frozen
 
 from rota.backend.messages.work import NodeInfo
+
+# Two settings that mean something to the store and to all nodes, once they are 1.
+FACTS_WANTED = "_facts"  # facts are recorded
+ADMINS_TOLD = "_admins"  # some node has a notifier: nodes without one leave the admins' facts to it
 
 
 @frozen
@@ -45,8 +49,8 @@ class Census:
     set_aside: int
     nodes: tuple[NodeInfo, ...] = ()
     missing_handlers: tuple[str, ...] = ()
-    untold_since: datetime | None = None  # when the first fact that nobody was told of happened
-    unnoticed_since: datetime | None = None  # when the first letter died of which the admins were not told
+    untold_since: datetime | None = None  # the oldest fact that the event store was not told
+    unnoticed_since: datetime | None = None  # the oldest fact that the admins were not told
     unreadable: tuple[str, ...] = ()  # stored jobs that cannot be decoded, at most 20: name and reason (SAFE-1)
 
 
