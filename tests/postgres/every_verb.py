@@ -6,6 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from rota import Event, IdempotencyKey, JobDefinition, Manual, OnEvent, RunState
 from rota.backend import (
+    ADMINS_TOLD,
+    FACTS_WANTED,
+    Audience,
     Backend,
     Claim,
     ClaimRequest,
@@ -35,8 +38,8 @@ _LIMITS = EventLimits(timedelta(hours=1), 100, 16)
 async def use_every_verb(backend: Backend, name: str) -> None:
     """Whatever the store makes of the name, it must make of it everywhere."""
     key, other = JobKey(name, name), JobKey(name, name[:-1] or "other")
-    await backend.tell_facts()
-    await backend.tell_admins()
+    for setting in (FACTS_WANTED, ADMINS_TOLD):
+        assert await backend.setting(setting, 0, 1) == 1
     await _register(backend, name)
     await _trigger(backend, key)
     await _work(backend, key)
@@ -49,15 +52,13 @@ async def _register(backend: Backend, name: str) -> None:
     held = IdempotencyKey(name, timedelta(hours=1))
     for job_id, trigger in ((name, OnEvent(name, name, name)), (name[:-1] or "other", Manual())):
         job = JobDefinition(job_id, name, trigger, scope_id=name, created_by=name, queue=name)
-        answers = await backend.register([Registration(job, 0, new_run_id(), idempotency_key=held, owner=name)])
-        assert [answer.value for answer in answers] == ["stored"]
+        new = Registration(job, 0, new_run_id(), idempotency_key=held, owner=name)
+        assert (await backend.register(new)).value == "stored"
 
 
 async def _trigger(backend: Backend, key: JobKey) -> None:
     plain = [NewRun(key, new_run_id(), Cause.MANUAL, 100) for _ in range(6)]
-    keyed = NewRun(
-        key, new_run_id(), Cause.MANUAL, 100, idempotency_key=IdempotencyKey(key.job_id, timedelta(hours=1))
-    )
+    keyed = NewRun(key, new_run_id(), Cause.MANUAL, 100, idempotency_key=IdempotencyKey(key.job_id, timedelta(hours=1)))
     later = NewRun(key, new_run_id(), Cause.MANUAL, 100, delay=timedelta(hours=1))
     for batch in (plain[:1], plain[1:], [keyed], [later]):
         assert await backend.enqueue(batch) == [each.run_id for each in batch]
@@ -106,17 +107,18 @@ async def _read(backend: Backend, key: JobKey, other: JobKey) -> None:
     for scope in (None, key.scope_id):
         assert (await backend.census(scope)).jobs == 2
     assert await backend.lock(key.job_id, key.job_id, _LEASE) is not None
-    assert await backend.bookmark(key.job_id, 0, 7) == 7
+    assert await backend.setting(key.job_id, 0, 7) == 7
     await backend.now()
 
 
 async def _clean_up(backend: Backend, key: JobKey) -> None:
-    facts = await backend.relay(key.job_id)
+    facts = await backend.outbox(Audience.EVENTS, key.job_id)
     assert facts
     assert {fact.key for fact in facts} >= {key}
     done, aside = [fact.seq for fact in facts[1:]], [FailedDelivery(facts[0].seq, key.job_id)]
-    assert await backend.relay(key.job_id, done=done, set_aside=aside, skip=[key]) == []
-    assert len(await backend.notices(key.job_id) or ()) == 2
+    assert await backend.outbox(Audience.EVENTS, key.job_id, done=done, failed=aside, skip=[key]) == []
+    letters = await backend.outbox(Audience.ADMINS, key.job_id)
+    assert [fact.key for fact in letters or ()] == [key] * 2
     await backend.prune(Prune(1, timedelta(days=1)))
     revision = (await backend.standing(key)).revision
     assert await backend.remove(Removal(key, revision, new_run_id()))

@@ -16,6 +16,7 @@ import pytest
 
 from rota import JobDefinition, Manual, VirtualClock
 from rota.backend import (
+    FACTS_WANTED,
     Audience,
     Backend,
     Claim,
@@ -215,7 +216,7 @@ async def test_a_lease_that_went_on_is_looked_for_in_time(
 async def test_facts_of_a_lane_that_goes_on_are_in_order(backend: PostgresBackend) -> None:
     await register(backend, "a")
     await backend.outbox(Audience.EVENTS, "node", done=(), failed=(), skip=(), limit=100)
-    await sql("UPDATE store SET tells_facts = true")
+    await backend.setting(FACTS_WANTED, 0, 1)
     one, two = await queued(backend, "a", 2)
     await exchange(backend, (await claim(backend)).claims)
     facts = await backend.outbox(Audience.EVENTS, "node", done=(), failed=(), skip=(), limit=100) or []

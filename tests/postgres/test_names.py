@@ -32,7 +32,8 @@ async def test_two_subjects_of_one_kind_of_event_are_told_apart(backend: Postgre
     """The index holds a digest of the subject; the subject itself decides."""
     subjects = [_longest_name(1), _longest_name(2)]
     jobs = [JobDefinition(f"job {n}", "ok", OnEvent("shop", "Ordered", each)) for n, each in enumerate(subjects)]
-    await backend.register([Registration(job, 0, new_run_id()) for job in jobs])
+    for job in jobs:
+        await backend.register(Registration(job, 0, new_run_id()))
     (runs,) = await backend.notify([Event("shop", "Ordered", subject=subjects[0])], _LIMITS)
     assert len(runs) == 1
     assert [each.key.job_id for each in (await claim(backend)).claims] == ["job 0"]

@@ -220,7 +220,7 @@ async def test_a_login_refused_while_the_backend_is_open_is_an_outage(guarded: P
         ({"schema": "\ud800"}, "schema"), ({"schema": "a\x00"}, "schema"), ({"clock": "now"}, "clock"),
         ({"clock": VirtualClock}, "clock"), ({"precision": "minute"}, "precision"), ({"pool_size": 0}, "pool_size"),
         ({"pool_size": True}, "pool_size"), ({"pool_size": "4"}, "pool_size"), ({"pool_size": 10**9}, "pool_size"),
-        ({"timeout": 4}, "timeout"), ({"timeout": timedelta(0)}, "timeout"), ({"timeout": timedelta(days=30)}, "timeout"),
+        ({"timeout": 4}, "timeout"), ({"timeout": timedelta(0)}, "timeout"), ({"timeout": timedelta(days=3)}, "timeout"),
         ({"timeout": timedelta(microseconds=1)}, "timeout"), ({"pooler": "no"}, "pooler"), ({"migrate": 1}, "migrate"),
     ],
 )  # fmt: skip
@@ -242,4 +242,3 @@ def test_every_option_that_can_be_used_is_taken() -> None:
         "postgresql://host/db", schema="é" * 31, clock=VirtualClock(), precision=Precision.SECOND, pool_size=1,
         timeout=timedelta(minutes=1), pooler=True, migrate=False,
     )  # fmt: skip
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from rota.backend import FACTS_WANTED, Audience, Fact, FailedDelivery, JobKey
@@ -106,7 +107,14 @@ async def test_the_census_says_since_when_somebody_should_be_told(backend: Postg
     assert (await backend.census()).untold_since is None
 
 
-async def test_no_lock_of_an_application_holds_up_who_relays(backend: PostgresBackend) -> None:
+async def test_the_relay_lease_is_a_lock_under_a_reserved_name(backend: PostgresBackend) -> None:
+    """One row for each audience, whose token moves with the holder; leaving gives the lease back."""
+    for audience in Audience:
+        assert await backend.lock(audience.value, "application", timedelta(minutes=1)) is not None
     await _facts(backend)
-    assert await sql("SELECT name FROM named_lock") == [], "a lock may have any name"
     assert await backend.outbox(Audience.EVENTS, "another") is None
+    held = "SELECT holder, token FROM named_lock WHERE name = $1"
+    (first,) = await sql(held, Audience.EVENTS.lock)
+    await backend.hand_back([], leaving=first["holder"])
+    assert await backend.outbox(Audience.EVENTS, "another") is not None
+    assert [tuple(row) for row in await sql(held, Audience.EVENTS.lock)] == [("another", first["token"] + 1)]

@@ -360,7 +360,7 @@ async def test_renewing_very_many_leases_compares_each_with_none_of_the_others(r
 async def _somebody_reads() -> AsyncGenerator[None]:
     backup = await asyncpg.connect(postgres_url())
     try:
-        await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.store")
+        await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.setting")
         yield
     finally:
         await backup.close()

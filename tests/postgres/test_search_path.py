@@ -45,7 +45,9 @@ async def test_every_function_looks_into_its_own_schema_before_temporary_tables(
 def test_every_statement_names_the_schema_of_what_it_asks_for() -> None:
     statements = Statements("jobs")
     for each in fields(Statements)[1:]:
-        sources = re.findall(r"\b(?:FROM|JOIN|UPDATE|INTO) (?!\(|clock_timestamp)(\S+)", getattr(statements, each.name))
+        sources = re.findall(
+            r"\b(?:FROM|JOIN|UPDATE|INTO) (?!\(|LATERAL|clock_timestamp)(\S+)", getattr(statements, each.name)
+        )
         assert all(source.startswith('"jobs".') for source in sources), each.name
 
 

@@ -208,7 +208,7 @@ async def test_lanes_somebody_works_on_are_left_and_nobody_is_waited_for(
         )
         assert await backend.prune(request) == 2
         async with session.transaction():
-            await session.execute("SELECT FROM store FOR UPDATE")
+            await session.execute("SELECT FROM setting FOR UPDATE")
             assert await backend.prune(request) == 0, "another node is at it"
     assert await backend.prune(request) == 2
 

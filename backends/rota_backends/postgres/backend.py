@@ -1,7 +1,7 @@
 """The PostgreSQL backend: every method of the port is one statement, most of them a call of a function in the schema.
 
-What is decided inside the store is decided there, under the lock of the lane (sql/0002 to 0005); this side turns values
-into columns and rows into values.
+The functions decide under the lock of the lane (sql/0002 to 0005). The Python side turns values into columns and rows
+into values.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from rota.model.capability import Capability
 from rota_backends.postgres import address
 from rota_backends.postgres.jobs import Jobs
 from rota_backends.postgres.occurrences import Occurrences
+from rota_backends.postgres.outbox import Outbox
 from rota_backends.postgres.reading import Reading
 from rota_backends.postgres.work import Work
 
 
-class PostgresBackend(Jobs, Occurrences, Work, Reading):
+class PostgresBackend(Jobs, Occurrences, Work, Outbox, Reading):
     """Jobs in a schema of a PostgreSQL database (14 or newer). See docs/how-to/postgres.md for every option.
 
     `clock=None` is the database's clock. `pooler=True` is for PgBouncer and its like in transaction mode.
@@ -27,7 +28,7 @@ class PostgresBackend(Jobs, Occurrences, Work, Reading):
     capabilities = (
         Capability.DURABLE | Capability.DISTRIBUTED | Capability.TRANSACTIONAL_TRIGGER | Capability.PUSH_WAKEUP
     )
-    hands = 2  # the server works on one batch while the node works on the other
+    hands = 2  # the server works on one batch while the node runs the other
 
     @classmethod
     def from_url(cls, url: str, *, clock: Clock | None = None) -> Self:

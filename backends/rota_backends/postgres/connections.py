@@ -180,6 +180,8 @@ class Connections:
                 raise
             # The connection ended between two steps of the call: the driver has no protocol object any more.
             raise OutcomeUnknown("the connection was closed meanwhile") from error
+        except OverflowError as error:  # an instant after the year 9999, which only SQL by hand can store
+            raise OutcomeUnknown("the answer has an instant that Python cannot hold") from error
         except asyncpg.PostgresError:
             is_well = keep  # the connection itself is fine
             raise

@@ -76,7 +76,9 @@ class Connector:
     def _as_ours(self, error: BaseException) -> RotaError:
         if isinstance(error, ValueError | OverflowError) and not isinstance(error, OSError):
             # The driver's text may quote a part of the password where it looked for a number.
-            return ScheduleError("backend", f"the driver cannot use the URL ({type(error).__name__}); {address.ENCODED}")
+            return ScheduleError(
+                "backend", f"the driver cannot use the URL ({type(error).__name__}); {address.ENCODED}"
+            )
         said = self._without_secrets(str(error))
         if isinstance(error, REFUSED_LOGINS) and not self._was_let_in:
             return LoginRefused(said)

@@ -16,7 +16,13 @@ _IDENTIFIER = re.compile("[^\x00\ud800-\udfff]+")
 
 
 def check(
-    schema: object, clock: object, precision: object, pool_size: object, timeout: object, pooler: object, migrate: object
+    schema: object,
+    clock: object,
+    precision: object,
+    pool_size: object,
+    timeout: object,
+    pooler: object,
+    migrate: object,
 ) -> None:
     """Raise a ScheduleError that names the first option that cannot be used."""
     _check_schema(schema)

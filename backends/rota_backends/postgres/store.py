@@ -57,6 +57,8 @@ class Store(Backend):
         self._listener: Listener | None = None
         self._rehearsal = Rehearsal(self._connections, self._sql)
         self._opened = 0
+        self._looked_at = 0  # the lane up to which jobs were looked through for unreadable ones
+        self._unreadable: dict[int, tuple[str, str]] = {}  # by lane: scope, and name with reason
         self._opening: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = (None, asyncio.Lock())
 
     def __repr__(self) -> str:

@@ -49,7 +49,7 @@ class Rehearsal:
         try:
             await self._connections.rehearse(
                 self._enough, lambda: self._most,
-                (sql.rehearse, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 9)),
+                (sql.rehearse, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 11)),
             )  # fmt: skip
         except RotaError:
             return  # then they plan when they are asked

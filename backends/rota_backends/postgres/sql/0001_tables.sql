@@ -2,21 +2,19 @@
 -- Times are the store's; text that comes from people is compared byte by byte (ID-1). Tables that empty and fill all day
 -- are vacuumed early, and never cut short: that takes a lock which holds everybody up.
 
-CREATE TABLE store (
-    one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    tells_facts boolean NOT NULL DEFAULT false,
-    tells_admins boolean NOT NULL DEFAULT false,  -- who has a notifier of his own
-    pruned_lane bigint NOT NULL DEFAULT 0, -- how far retention has looked
-    pruned_decision bigint NOT NULL DEFAULT 0
+-- Whole numbers by name: positions of event stores, `_facts` and `_admins` (see rota.backend), and how far retention has
+-- looked (`_pruned_lanes`, `_pruned_decisions`).
+CREATE TABLE setting (
+    name text PRIMARY KEY,
+    value bigint NOT NULL
 );
-INSERT INTO store DEFAULT VALUES;
 
--- What a run was queued under: written once, referred to by number, kept by clients in a cache.
+-- The definition under which a run was queued: written once, referred to by number, cached by clients.
 CREATE TABLE definition (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     lane bigint NOT NULL,
     handler text NOT NULL,
-    queue text NOT NULL, -- these two are the job's, also after it was registered anew
+    queue text NOT NULL, -- queue and priority follow the job when it is registered again
     priority integer NOT NULL,
     body text NOT NULL, -- all but the payload
     payload bytea NOT NULL,
@@ -189,10 +187,12 @@ CREATE TABLE arrival (
 ) WITH (vacuum_truncate = off);
 CREATE INDEX arrival_lane ON arrival (lane, id);
 
--- What is to be told, a row for what one batch brought: an array per column, an entry per fact; null where none has a
--- value. A job's facts are numbered under the lock of its lane (HIST-3). `told` are the places of those told already.
+-- Facts that an audience was not told yet: events, or admins. One row holds the facts of one batch, with an array per
+-- column and an entry per fact; a column is null if no fact has a value for it. A job's facts are numbered under the lock
+-- of its lane (HIST-3). `told` has the places of facts already told.
 CREATE TABLE outbox (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    audience text NOT NULL DEFAULT 'events',
     at timestamptz NOT NULL,
     revision bigint NOT NULL DEFAULT 0,
     kind text NOT NULL,
@@ -208,13 +208,15 @@ CREATE TABLE outbox (
     started_at timestamptz[],
     next_attempt_at timestamptz[],
     records bigint[],
-    error text[]
+    error text[],
+    PRIMARY KEY (audience, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
-ALTER TABLE outbox  -- gone within the second: compressing it costs more than the disk
+ALTER TABLE outbox  -- a row lives for less than a second: compressing it costs more than the disk
     ALTER lane SET STORAGE EXTERNAL, ALTER definition SET STORAGE EXTERNAL, ALTER run_id SET STORAGE EXTERNAL,
     ALTER attempt SET STORAGE EXTERNAL, ALTER depth SET STORAGE EXTERNAL, ALTER cause SET STORAGE EXTERNAL,
     ALTER due SET STORAGE EXTERNAL, ALTER started_at SET STORAGE EXTERNAL;
+-- Facts that could not be delivered after all tries.
 CREATE TABLE set_aside (
     outbox bigint NOT NULL,
     place integer NOT NULL,
@@ -228,17 +230,6 @@ CREATE TABLE set_aside (
     why text NOT NULL,
     PRIMARY KEY (outbox, place)
 );
-
--- Letters that the admins are to be told of; `problem` is why those that were set aside could not be.
-CREATE TABLE notice (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL,
-    scope_id text NOT NULL,
-    job_id text NOT NULL,
-    run_id uuid NOT NULL,
-    problem text
-);
-CREATE INDEX notice_untold ON notice (id) WHERE problem IS NULL;
 
 CREATE TABLE decision (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -275,7 +266,7 @@ CREATE TABLE node (
     steady_since timestamptz  -- in unbroken contact
 ) WITH (fillfactor = 50);
 
--- The last claim of each hand of a node, so that a repeat is known.
+-- The number of the last claim of each hand of a node: the same number again is a repeat.
 CREATE TABLE hand (
     node_id text NOT NULL,
     hand integer NOT NULL,
@@ -283,21 +274,10 @@ CREATE TABLE hand (
     PRIMARY KEY (node_id, hand)
 ) WITH (fillfactor = 50);
 
+-- Locks of applications, and under reserved names (`_relay.events`, `_relay.admins`) the leases of relaying nodes.
 CREATE TABLE named_lock (
     name text PRIMARY KEY,
     token bigint NOT NULL,
     holder text,
     until timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-
--- Whose turn it is to relay. No named lock: an application may give those any name.
-CREATE TABLE relaying (
-    audience text PRIMARY KEY,
-    holder text,
-    until timestamptz NOT NULL DEFAULT '-infinity'
-) WITH (fillfactor = 50);
-
-CREATE TABLE bookmark (
-    name text PRIMARY KEY,
-    value bigint NOT NULL
-);

@@ -1,15 +1,19 @@
--- What the operations share. Names with an underscore are called with the lane's row locked, never from outside.
+-- Functions that the operations share. Those with an underscore are called inside others, with the lane's row locked.
 
 CREATE FUNCTION _announce(p_tag text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- The tag lets a listener pass over what it sent itself; without one nobody is told now.
+    -- The tag lets a listener ignore its own process; without a tag nothing is sent.
     IF p_tag IS NOT NULL THEN
         PERFORM pg_notify('rota_' || md5(current_schema()), p_tag);
     END IF;
 END $$;
 
--- Functions in SQL are planned with every call unless they become part of another statement; those in PL/pgSQL are not.
-CREATE FUNCTION _tells() RETURNS boolean LANGUAGE plpgsql STABLE AS 'BEGIN RETURN (SELECT tells_facts FROM store); END';
+-- True if facts are recorded for the audience events. In PL/pgSQL, which keeps plans: functions in SQL that are not
+-- inlined are planned with every call.
+CREATE FUNCTION _records_facts() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT value = 1 FROM setting WHERE name = '_facts'), false);
+END $$;
 
 -- The band is held until this transaction ends: it is not forgotten before a lane is seen in it.
 CREATE FUNCTION _band(p_queue text, p_priority integer, p_definition bigint) RETURNS integer LANGUAGE plpgsql AS $$

@@ -61,7 +61,7 @@ BEGIN
         UPDATE lane SET queue = p_queue, priority = p_priority, is_open = j.paused IS NULL WHERE id = v_lane;
         PERFORM _refresh(v_lane, v_at);
     END IF;
-    IF _tells() THEN
+    IF _records_facts() THEN
         INSERT INTO outbox (lane, definition, at, revision, kind)
         VALUES (ARRAY[v_lane], ARRAY[v_definition], v_at, j.revision + 1, 'JobRegistered');
     END IF;

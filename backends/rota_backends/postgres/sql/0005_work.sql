@@ -165,7 +165,7 @@ CREATE FUNCTION _carry_on(
     p_keep integer, c_node text, c_hand integer, c_number bigint, c_handlers text[], c_lease interval
 ) RETURNS carried LANGUAGE plpgsql AS $$
 DECLARE
-    v_tells boolean := _tells();
+    v_tells boolean := _records_facts();
     v_bands integer[];
     v_handlers text[];
     v_queues text[];
@@ -293,12 +293,13 @@ CREATE FUNCTION _settle(
     s_expired boolean[], p_keep integer
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
-    v_tells boolean := _tells();
+    v_tells boolean := _records_facts();
     v_crowded bigint[];
     v_oldest bigint[];
     v_mixed bigint[];
     v_wordy bigint[];
     v_dead uuid[];
+    v_dead_definitions bigint[];
     v_stored integer[];
     v_settled exchanged;
     v_refused exchanged;
@@ -354,8 +355,8 @@ BEGIN
         SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, p_at, u.due, u.covers_from,
             u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt,
             CASE WHEN u.overruled THEN 'cancelled' ELSE u.state END, u.cause,
-            (SELECT handler FROM definition WHERE id = u.definition), u.event_id, u.outcome, u.node_id, u.error,
-            CASE WHEN u.overruled THEN coalesce(u.stop, 'unscheduled') ELSE u.reason END, u.earlier
+            coalesce((SELECT handler FROM definition WHERE id = u.definition), 'unknown'), u.event_id, u.outcome,
+            u.node_id, u.error, CASE WHEN u.overruled THEN coalesce(u.stop, 'unscheduled') ELSE u.reason END, u.earlier
         FROM u WHERE NOT u.retries AND (u.overruled OR u.state <> 'dead')
     ), e AS (
         INSERT INTO letter (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
@@ -363,9 +364,9 @@ BEGIN
             outcome, node_id, error, reason, earlier, scope_id, depth, event, payload)
         SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, p_at, u.due, u.covers_from,
             u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt, u.state, u.cause,
-            f.handler, u.event_id, u.outcome, u.node_id, u.error, u.reason, u.earlier,
+            coalesce(f.handler, 'unknown'), u.event_id, u.outcome, u.node_id, u.error, u.reason, u.earlier,
             (SELECT scope_id FROM job WHERE lane = u.lane), u.depth, r.event, coalesce(r.payload, f.payload)
-        FROM u CROSS JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = u.definition OFFSET 0) f
+        FROM u LEFT JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = u.definition OFFSET 0) f ON true
         CROSS JOIN LATERAL (SELECT event, payload FROM run WHERE run_id = u.run_id OFFSET 0) r  -- as it was before
         WHERE u.state = 'dead' AND NOT u.overruled
     ), g AS MATERIALIZED (  -- the numbers are in the order of the other arrays
@@ -391,10 +392,12 @@ BEGIN
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.oldest) FILTER (WHERE u.was_full AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
         array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL)),
-        array_agg(u.run_id) FILTER (WHERE u.state = 'dead' AND NOT u.overruled)
-    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_oldest, v_mixed, v_wordy, v_dead FROM u;
+        array_agg(u.run_id) FILTER (WHERE u.state = 'dead' AND NOT u.overruled),
+        array_agg(u.definition) FILTER (WHERE u.state = 'dead' AND NOT u.overruled)
+    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_oldest, v_mixed, v_wordy, v_dead,
+        v_dead_definitions FROM u;
     IF v_dead IS NOT NULL THEN
-        PERFORM _notice(v_dead);
+        PERFORM _tell_admins(v_dead, v_dead_definitions);
     END IF;
     IF v_wordy IS NOT NULL THEN  -- what was said of a run is kept no longer than its history
         UPDATE lane SET error = NULL, earlier = NULL, stop = NULL, stop_by = NULL WHERE id = ANY (v_wordy);
@@ -423,7 +426,7 @@ CREATE FUNCTION _claim(
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
-    v_tells boolean := _tells();
+    v_tells boolean := _records_facts();
     v_left integer := c_limit;
     v_room integer;
     v_slots integer[] := c_slots;
@@ -658,7 +661,8 @@ BEGIN
     END LOOP;
     DELETE FROM node WHERE node_id = p_leaving;
     DELETE FROM hand WHERE node_id = p_leaving;
-    DELETE FROM relaying WHERE holder = p_leaving;
+    UPDATE named_lock SET holder = NULL, until = '-infinity'
+    WHERE name IN ('_relay.events', '_relay.admins') AND holder = p_leaving;
     PERFORM _announce(p_tag);
 END $$;
 

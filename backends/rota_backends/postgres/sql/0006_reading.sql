@@ -127,9 +127,9 @@ BEGIN
             + (SELECT count(*) FROM arrival r JOIN job j ON j.lane = r.lane WHERE j.scope_id = p_scope);
         letters := (SELECT count(*) FROM letter WHERE scope_id = p_scope);
     END IF;
-    aside := (SELECT count(*) FROM set_aside) + (SELECT count(*) FROM notice WHERE problem IS NOT NULL);
-    untold := (SELECT o.at FROM outbox o ORDER BY o.id LIMIT 1);
-    unnoticed := (SELECT n.at FROM notice n WHERE n.problem IS NULL ORDER BY n.id LIMIT 1);
+    aside := (SELECT count(*) FROM set_aside);
+    untold := (SELECT o.at FROM outbox o WHERE o.audience = 'events' ORDER BY o.id LIMIT 1);
+    unnoticed := (SELECT o.at FROM outbox o WHERE o.audience = 'admins' ORDER BY o.id LIMIT 1);
     missing := ARRAY(
         WITH RECURSIVE h AS (  -- from one handler to the next by the index
             (SELECT handler FROM definition ORDER BY handler LIMIT 1)
