@@ -220,7 +220,7 @@ async def test_a_login_refused_while_the_backend_is_open_is_an_outage(guarded: P
         ({"schema": "\ud800"}, "schema"), ({"schema": "a\x00"}, "schema"), ({"clock": "now"}, "clock"),
         ({"clock": VirtualClock}, "clock"), ({"precision": "minute"}, "precision"), ({"pool_size": 0}, "pool_size"),
         ({"pool_size": True}, "pool_size"), ({"pool_size": "4"}, "pool_size"), ({"pool_size": 10**9}, "pool_size"),
-        ({"timeout": 4}, "timeout"), ({"timeout": timedelta(0)}, "timeout"), ({"timeout": timedelta(days=3)}, "timeout"),
+        ({"timeout": 4}, "timeout"), ({"timeout": timedelta()}, "timeout"), ({"timeout": timedelta(days=3)}, "timeout"),
         ({"timeout": timedelta(microseconds=1)}, "timeout"), ({"pooler": "no"}, "pooler"), ({"migrate": 1}, "migrate"),
     ],
 )  # fmt: skip

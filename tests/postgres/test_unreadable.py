@@ -253,7 +253,8 @@ async def test_a_node_works_on_beside_unreadable_rows() -> None:
     async with Scheduler(PostgresBackend(fresh_store(), schema=SCHEMA), HandlerRegistry(), concurrency=0) as client:
         for name in ("bad", "good"):
             await client.schedule(JobDefinition(name, "ok", Manual()))
-            first = await client.trigger_once(name)
+        await client.trigger_once("bad")
+        first = await client.trigger_once("good")
         await _corrupt_definition()
         async with Scheduler(PostgresBackend(postgres_url(), schema=SCHEMA), handlers, lease=LEASE) as node:
             for run_id in (first, await node.trigger_once("good")):
