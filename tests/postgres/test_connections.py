@@ -57,35 +57,35 @@ async def test_a_session_knows_its_statements_however_long_ago_they_were_planned
     await connections.close()
 
 
-async def _rehearsed(backend: PostgresBackend) -> None:
+async def _warmed_up(backend: PostgresBackend) -> None:
     await claim(backend)
-    assert backend._rehearsal._task is not None
-    await backend._rehearsal._task
+    assert backend._warm_up._task is not None
+    await backend._warm_up._task
 
 
-async def test_every_connection_has_rehearsed_before_it_matters(backend: PostgresBackend) -> None:
-    await _rehearsed(backend)
+async def test_every_connection_has_warmed_up_before_it_matters(backend: PostgresBackend) -> None:
+    await _warmed_up(backend)
     connections = backend._connections
     assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
 
 
-async def test_a_call_that_comes_too_late_does_not_take_the_rehearsal_from_the_next_life(
+async def test_a_call_that_comes_too_late_does_not_take_the_warm_up_from_the_next_life(
     backend: PostgresBackend,
 ) -> None:
     await backend.close()
     with pytest.raises(StoreUnavailable):
         await claim(backend)
-    late, backend._rehearsal._task = backend._rehearsal._task, None
+    late, backend._warm_up._task = backend._warm_up._task, None
     if late is not None:
         await late
     await backend.open()
-    await _rehearsed(backend)
+    await _warmed_up(backend)
     connections = backend._connections
     assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
 
 
-async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
+async def test_a_warm_up_changes_nothing(backend: PostgresBackend) -> None:
     await register(backend, "job")
     await trigger(backend, "job", 2)
     await claim(backend)
@@ -97,13 +97,13 @@ async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
     tables = [row[0] for row in await sql("SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA)]
     look = " UNION ALL ".join(f"SELECT '{each}', t::text FROM {each} t" for each in tables)
     before = sorted(map(tuple, await sql(look)))
-    backend._rehearsal.begin()
-    assert backend._rehearsal._task is not None
-    await backend._rehearsal._task
+    backend._warm_up.begin()
+    assert backend._warm_up._task is not None
+    await backend._warm_up._task
     assert sorted(map(tuple, await sql(look))) == before
 
 
-async def test_a_rehearsal_opens_no_more_connections_than_there_may_be(backend: PostgresBackend) -> None:
+async def test_a_warm_up_opens_no_more_connections_than_there_may_be(backend: PostgresBackend) -> None:
     """Others come and go meanwhile."""
     connections = backend._connections
     most, source = 0, random.Random(4)
@@ -115,12 +115,12 @@ async def test_a_rehearsal_opens_no_more_connections_than_there_may_be(backend: 
             await connections.fetch("SELECT pg_sleep(0.002)")
             most = max(most, len(connections._idle) + len(connections._busy))
 
-    await asyncio.gather(_rehearsed(backend), *(call() for _ in range(6)))
+    await asyncio.gather(_warmed_up(backend), *(call() for _ in range(6)))
     assert most == 4
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
 
 
-async def test_a_rehearsal_ends_with_its_backend_and_nobody_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_warm_up_ends_with_its_backend_and_nobody_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
     for number in range(15):
         backend = PostgresBackend(fresh_store(), schema=SCHEMA)
         await backend.open()
@@ -128,45 +128,45 @@ async def test_a_rehearsal_ends_with_its_backend_and_nobody_hears_of_it(caplog: 
         await asyncio.sleep(number / 150)
         await backend.close()
     await _eventually(lambda: _count(_OTHERS), 0)
-    assert not [each for each in asyncio.all_tasks() if each.get_name() == "rota rehearsal"]
+    assert not [each for each in asyncio.all_tasks() if each.get_name() == "rota warm-up"]
     assert not caplog.records
 
 
-async def test_who_only_triggers_does_not_rehearse(backend: PostgresBackend) -> None:
+async def test_a_process_that_only_triggers_is_not_warmed_up(backend: PostgresBackend) -> None:
     backend.subscribe(lambda: None)
     await register(backend, "job")
     await trigger(backend, "job")
-    assert backend._rehearsal._task is None
+    assert backend._warm_up._task is None
 
 
-async def test_a_rehearsal_goes_to_the_end_of_what_it_plays(backend: PostgresBackend) -> None:
-    await sql("SELECT rehearse()")  # it asserts that two runs of its job have ended
+async def test_a_warm_up_goes_to_the_end_of_what_it_plays(backend: PostgresBackend) -> None:
+    await sql("SELECT warm_up()")  # it asserts that two runs of its job have ended
 
 
 async def test_who_tells_events_has_two_connections_that_know_a_trigger(backend: PostgresBackend) -> None:
     await backend.outbox(Audience.EVENTS, "node")
-    assert backend._rehearsal._task is not None
-    await backend._rehearsal._task
+    assert backend._warm_up._task is not None
+    await backend._warm_up._task
     connections = backend._connections
     assert [backend._sql.enqueue in connections._known[each] for each in connections._idle] == [True] * 2
 
 
-async def test_a_node_that_tells_events_first_rehearses_with_all_connections(backend: PostgresBackend) -> None:
+async def test_a_node_that_relays_before_it_claims_warms_up_all_connections(backend: PostgresBackend) -> None:
     await backend.outbox(Audience.EVENTS, "node")
-    await _rehearsed(backend)
+    await _warmed_up(backend)
     assert [backend._sql.enqueue in backend._connections._known[each] for each in backend._connections._idle] == [
         True
     ] * 4
 
 
-async def test_no_connection_rehearses_twice(backend: PostgresBackend) -> None:
+async def test_no_connection_is_warmed_up_twice(backend: PostgresBackend) -> None:
     """However often others were busy when it looked."""
     connections, seen = backend._connections, Counter[Connection]()
     once = connections._once
 
     async def counted(sql: str, call: Callable[[Connection], Awaitable[list[Row]]], **options: bool) -> list[Row]:
         async def inside(connection: Connection) -> list[Row]:
-            seen[connection] += options.get("is_rehearsal", False)
+            seen[connection] += options.get("is_warm_up", False)
             return await call(connection)
 
         return await once(sql, inside, **options)
@@ -178,16 +178,16 @@ async def test_no_connection_rehearses_twice(backend: PostgresBackend) -> None:
             await connections.fetch("SELECT pg_sleep(0.005)")
             await asyncio.sleep(0.005)
 
-    await asyncio.gather(_rehearsed(backend), calls(), calls())
+    await asyncio.gather(_warmed_up(backend), calls(), calls())
     assert sorted(seen.values()) == [1, 1, 1, 1]
 
 
-async def test_a_rehearsal_that_is_refused_is_let_be(backend: PostgresBackend) -> None:
+async def test_a_warm_up_that_is_refused_is_let_be(backend: PostgresBackend) -> None:
     async def refused(*calls: object) -> None:
         raise StoreUnavailable("no")
 
-    setattr(backend._connections, "rehearse", refused)  # noqa: B010
-    await _rehearsed(backend)
+    setattr(backend._connections, "warm_up", refused)  # noqa: B010
+    await _warmed_up(backend)
     assert await backend.now()
 
 
@@ -271,7 +271,7 @@ async def test_closing_that_is_cancelled_half_way_leaves_nothing_behind() -> Non
         assert not _own_tasks()
 
 
-@pytest.mark.parametrize("part", ["_listener", "_rehearsal", "_announcer", "_triggers"])
+@pytest.mark.parametrize("part", ["_listener", "_warm_up", "_announcer", "_triggers"])
 async def test_closing_that_is_cancelled_while_one_part_stops_stops_the_others(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +287,7 @@ async def test_closing_that_is_cancelled_while_one_part_stops_stops_the_others(
         backend.subscribe(lambda: None)
         await claim(backend)
         assert [backend._announcer.tag() for _ in range(2)][1] is None, "one follows"
-        assert {"rota listener", "rota rehearsal", "rota announcement"} <= _own_tasks()
+        assert {"rota listener", "rota warm-up", "rota announcement"} <= _own_tasks()
         slow = getattr(backend, part)
         with monkeypatch.context() as patched:
             patched.setattr(slow, "stop", wait)
@@ -303,12 +303,12 @@ async def test_closing_that_is_cancelled_while_one_part_stops_stops_the_others(
 async def test_a_part_whose_stop_is_cancelled_has_stopped_and_begins_again(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend._connections, "rehearse", lambda *_: asyncio.Event().wait())
+    monkeypatch.setattr(backend._connections, "warm_up", lambda *_: asyncio.Event().wait())
     for _ in range(2):
-        backend._rehearsal.begin()
+        backend._warm_up.begin()
         assert [backend._announcer.tag() for _ in range(2)][1] is None, "one follows"
-        assert _own_tasks() >= {"rota rehearsal", "rota announcement"}
-        for part in (backend._rehearsal, backend._announcer):
+        assert _own_tasks() >= {"rota warm-up", "rota announcement"}
+        for part in (backend._warm_up, backend._announcer):
             stopping = asyncio.create_task(part.stop())
             await asyncio.sleep(0)
             stopping.cancel()

@@ -32,7 +32,7 @@ def _trigger(name: str) -> NewRun:
 
 async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]]) -> list[NewRun]:
     """Lanes of every kind; and the batch, some of it stored already, some of that finished."""
-    await backend._rehearsal.stop()  # it looks at tables in another order than TRUNCATE locks them
+    await backend._warm_up.stop()  # it looks at tables in another order than TRUNCATE locks them
     await sql(
         "TRUNCATE definition, job, band, lane, run, history, outbox, decision, node, hand RESTART IDENTITY CASCADE"
     )

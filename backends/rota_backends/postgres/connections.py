@@ -119,7 +119,7 @@ class Connections:
         """The one value of one row."""
         return (await self.fetch(sql, *args))[0][0]
 
-    async def rehearse(self, enough: asyncio.Event, most: Callable[[], int], *calls: tuple[str, Sequence[Any]]) -> None:
+    async def warm_up(self, enough: asyncio.Event, most: Callable[[], int], *calls: tuple[str, Sequence[Any]]) -> None:
         """Let `most` connections plan these statements, which change nothing. One connection at a time, while all the
         others are idle: under load they plan as statements come."""
         first = calls[0][0]
@@ -136,7 +136,7 @@ class Connections:
                 if not self._taken:
                     if sum(first in self._known[each] for each in self._idle) >= most():
                         return
-                    await self._once(first, inside, is_rehearsal=True)
+                    await self._once(first, inside, is_warm_up=True)
                 await _until(enough, _PAUSE)
         except asyncpg.PostgresError as error:
             raise refused(error) from error
@@ -160,9 +160,9 @@ class Connections:
         call: Callable[[Connection], Awaitable[list[Row]]],
         *,
         keep: bool = True,
-        is_rehearsal: bool = False,
+        is_warm_up: bool = False,
     ) -> list[Row]:
-        connection = await self._take(sql, is_rehearsal)
+        connection = await self._take(sql, is_warm_up)
         is_well = False
         try:
             rows = await call(connection)
@@ -201,7 +201,7 @@ class Connections:
         except TimeoutError as error:
             raise StoreUnavailable("all connections are busy") from error
 
-    async def _take(self, sql: str, is_rehearsal: bool) -> Connection:
+    async def _take(self, sql: str, is_warm_up: bool) -> Connection:
         """One of the `size` connections, for one call."""
         self.refuse_forks()
         await self._acquire(self._slots)
@@ -209,7 +209,7 @@ class Connections:
         try:
             if not self.is_open:
                 raise StoreUnavailable("the connections are closed")
-            connection = self._take_idle(sql, is_rehearsal) or await self.connect()
+            connection = self._take_idle(sql, is_warm_up) or await self.connect()
             if not self.is_open:  # `close` came first and does not know of this one
                 connection.terminate()
                 raise StoreUnavailable("the connections were closed meanwhile")
@@ -220,9 +220,9 @@ class Connections:
         self._known.setdefault(connection, set()).add(sql)
         return connection
 
-    def _take_idle(self, sql: str, is_rehearsal: bool) -> Connection | None:
+    def _take_idle(self, sql: str, is_warm_up: bool) -> Connection | None:
         self._idle = [each for each in self._idle if not each.is_closed()]
-        fitting = [each for each in self._idle if not is_rehearsal or sql not in self._known[each]]
+        fitting = [each for each in self._idle if not is_warm_up or sql not in self._known[each]]
         if not fitting:
             return None
         best = min(fitting, key=lambda each: (sql not in self._known[each], len(self._known[each])))

@@ -131,12 +131,12 @@ class Occurrences(Store):
         return answers
 
     async def _heard(self, kinds: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Most events concern no job: one question for a whole batch of them."""
+        """The kinds that some job hears. Most events concern no job: one statement tells for a whole batch."""
         found = await self._fetch(self._sql.heard, [module for module, _ in kinds], [kind for _, kind in kinds])
         return {(row[0], row[1]) for row in found}
 
     async def _notify(self, event: Event, limits: EventLimits, since: Bookmark | None, told: Answers) -> bool:
-        """False: the bookmark has moved, and nothing more was made."""
+        """Returns False if the bookmark has moved; then no more runs are made."""
         kind = (event.scope_id, *_kind(event), event.subject)
         keys = [JobKey(row["scope_id"], row["job_id"]) for row in await self._fetch(self._sql.listening, *kind)]
         for page in (keys[start : start + _PAGE] for start in range(0, len(keys), _PAGE)):

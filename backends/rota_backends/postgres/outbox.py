@@ -17,7 +17,7 @@ Failure = tuple[int, int, str]  # row of the outbox, place in it, error
 
 
 class Outbox(Store):
-    """See sql/0007. Rows of the audience events that this backend wrote itself are not read back (`OwnRows`)."""
+    """See sql/0007. Rows of the audience events that this backend wrote itself are not read back (`OutboxCache`)."""
 
     async def outbox(
         self,
@@ -32,9 +32,9 @@ class Outbox(Store):
     ) -> list[Fact] | None:
         own: dict[int, list[Fact]] = {}
         if audience is Audience.EVENTS:
-            self._rehearse(_WARM)
+            self._begin_warm_up(_WARM)
             await asyncio.sleep(0)  # handle answers that have arrived already: they may tell what need not be read
-            own = self._own.rows()
+            own = self._outbox_cache.rows()
         failures = [(*rows.place_of(each.seq), each.error) for each in failed]
         while True:
             found = await self._relay(audience, node_id, done, failures, skip, limit, lease, own)
@@ -69,9 +69,9 @@ class Outbox(Store):
         is_anothers = bool(found) and found[0]["id"] is None
         if audience is Audience.EVENTS:
             if is_anothers:
-                self._own.forget()
+                self._outbox_cache.forget()
             else:
-                self._own.relayed(own, found[0]["id"] if found else None)
+                self._outbox_cache.relayed(own, found[0]["id"] if found else None)
         return None if is_anothers else found
 
     async def _decode(

@@ -35,9 +35,9 @@ _DECISION_KINDS = frozenset(each.value for each in DecisionKind)
 _STATES = {each: each.value for each in RunState}
 _OUTCOMES = {each: each.value for each in AttemptOutcome}
 _FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
-_FACT_NUMBER = 1 << 20  # a fact's number is that of its row, how many facts the row has, and its place there
+_FACT_NUMBER = 1 << 20  # a fact's number holds its row, the size of the row, and the place in it
 NO_SETTLEMENTS: tuple[list[Any], ...] = ([],) * 11
-_MOST_CLAIMS = 2**31 - 1  # then they are numbered anew: only the last number of a hand is ever compared
+_MOST_CLAIMS = 2**31 - 1  # then the numbers start again: only the last number of a hand is compared
 _NO_CLAIM: tuple[Any, ...] = (None, 0, 0, [], 0, None, None, None)
 
 
@@ -59,7 +59,7 @@ def why_unreadable_job(row: Row) -> str | None:
 
 
 def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
-    """The eleven arrays of a batch of settlements; where all have what a success has, an empty one."""
+    """The eleven arrays of a batch of settlements; an array is empty if all have the value of a success."""
     return (
         [each.run_id for each in batch],
         [each.token for each in batch],
@@ -107,7 +107,7 @@ def _fact_bits(facts: tuple[FactKind, ...]) -> int:
 
 
 def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
-    """The eight arguments of a claim; all of them empty when there is none."""
+    """The eight arguments of a claim, empty if there is none."""
     if request is None:
         return _NO_CLAIM
     queues = request.queues
@@ -223,7 +223,7 @@ def _instant(text: str) -> datetime:
 
 
 def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
-    """What a row of the outbox has still to tell."""
+    """The facts of a row of the outbox that were not told yet."""
     (number, _, at, revision, kind, told, size, _, numbers, run_ids, attempts, depths, causes, dues, starts, next_ats,
      records, errors) = row  # fmt: skip
     none = repeat(None)
@@ -240,10 +240,10 @@ def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
             )  # fmt: skip
 
 
-def own_facts(
+def facts_of_claims(
     number: int, kind: FactKind, at: datetime, claims: Sequence[Claim], records: Iterable[int | None]
 ) -> list[Fact]:
-    """The same of a row that this backend wrote itself, without reading it."""
+    """The facts of a row that this backend wrote itself, without reading it."""
     seq = _first_number(number, len(claims))
     return [
         Fact(

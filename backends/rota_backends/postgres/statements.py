@@ -72,7 +72,7 @@ class Statements:
     )
     lock: str = _call("hold_lock", 4)
     setting: str = _call("set_number", 3)
-    rehearse: str = _call("rehearse", 0)
+    warm_up: str = _call("warm_up", 0)
 
     def __attrs_post_init__(self) -> None:
         prefix = quoted(self.schema) + "."

@@ -1,4 +1,4 @@
-"""What the parts of the backend share: its life, its connections, its clock, and its schema for `rota db`."""
+"""The parts of the backend share this: opening and closing, connections, clock, and the schema for `rota db`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rota.model.capability import Capability, Precision
 from rota_backends.postgres import address, migrations, options
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.definitions import Definitions
-from rota_backends.postgres.outbox_cache import OwnRows
+from rota_backends.postgres.outbox_cache import OutboxCache
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.triggers import Answers, Triggers
 from rota_backends.postgres.wakeups import Announcer, Listener
-from rota_backends.postgres.warm_up import Rehearsal
+from rota_backends.postgres.warm_up import WarmUp
 
 
 class Store(Backend):
@@ -50,12 +50,12 @@ class Store(Backend):
         self._connections = Connections(dsn, size=pool_size, timeout=timeout, pooler=pooler)
         self._sql = Statements(schema)
         self._definitions = Definitions(self._connections, self._sql)
-        self._own = OwnRows()
+        self._outbox_cache = OutboxCache()
         self._announcer = Announcer(self._connections, self._sql)
         self._triggers = Triggers(self._store_triggers)
         self._wakes: list[Callable[[], None]] = []
         self._listener: Listener | None = None
-        self._rehearsal = Rehearsal(self._connections, self._sql)
+        self._warm_up = WarmUp(self._connections, self._sql)
         self._opened = 0
         self._looked_at = 0  # the lane up to which jobs were looked through for unreadable ones
         self._unreadable: dict[int, tuple[str, str]] = {}  # by lane: scope, and name with reason
@@ -67,7 +67,7 @@ class Store(Backend):
     # --- life and time ---
 
     def _alone(self) -> asyncio.Lock:
-        """Who holds it opens or closes, nobody else. One for each event loop: a free one may be somebody's next."""
+        """The lock for opening and closing. One for each event loop: a backend may be used in several in turn."""
         loop = asyncio.get_running_loop()
         if self._opening[0] is not loop:
             self._opening = (loop, asyncio.Lock())
@@ -92,12 +92,12 @@ class Store(Backend):
             self._opened -= 1
             if self._opened:
                 return
-            async with AsyncExitStack() as ends:  # also when closing is cancelled: nobody else would do it
+            async with AsyncExitStack() as ends:  # every part is stopped, also if closing is cancelled
                 ends.push_async_callback(self._connections.close)
-                ends.callback(self._own.forget)
+                ends.callback(self._outbox_cache.forget)
                 ends.push_async_callback(self._triggers.stop)
                 ends.push_async_callback(self._announcer.stop)
-                ends.push_async_callback(self._rehearsal.stop)
+                ends.push_async_callback(self._warm_up.stop)
                 if self._listener is not None:
                     ends.push_async_callback(self._listener.stop)
                     self._listener = None
@@ -109,7 +109,7 @@ class Store(Backend):
         return now
 
     def _now(self) -> datetime | None:
-        """What statements are told of the time; None: the database looks at its own clock."""
+        """The time to pass to statements; None: the database uses its own clock."""
         return None if self._own_clock is None else self._own_clock.now()
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -123,9 +123,9 @@ class Store(Backend):
         for wake in list(self._wakes):
             wake()
 
-    def _rehearse(self, connections: int | None = None) -> None:
-        if self._own_clock is None:  # on a clock that is moved by hand nobody waits
-            self._rehearsal.begin(connections)
+    def _begin_warm_up(self, connections: int | None = None) -> None:
+        if self._own_clock is None:  # on a virtual clock no call waits for a plan
+            self._warm_up.begin(connections)
 
     @abstractmethod
     async def _store_triggers(self, batch: Sequence[NewRun]) -> Answers: ...
@@ -134,18 +134,18 @@ class Store(Backend):
         return await self._connections.fetch(sql, *args)
 
     async def _fetch_or_forget(self, sql: str, *args: Any) -> list[Row]:
-        """After a call that failed another server may answer: nothing is told from memory until one relays again."""
+        """If the call fails, another server may answer the next one: forget the cached rows of the outbox."""
         try:
             return await self._fetch(sql, *args)
         except BaseException:
-            self._own.forget()
+            self._outbox_cache.forget()
             raise
 
     # --- its schema, for `rota db` ---
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Connections]:
-        """For a moment; of a backend that is open everything stays as it is, and whoever closes it need not wait."""
+        """Connections for a moment. A backend that is open stays open, and closing it need not wait for this."""
         async with self._alone():
             if not self._opened:
                 self._connections.open()
@@ -157,7 +157,7 @@ class Store(Backend):
         yield self._connections
 
     async def migrate(self) -> list[str]:
-        """Bring the schema up to date; the names of the migrations that were applied."""
+        """Bring the schema up to date; returns the names of the migrations that were applied."""
         async with self._connected() as connections:
             done = await migrations.bring_up_to_date(connections, self._schema)
         return [f"{each.version:04} {each.name}" for each in done]
@@ -168,5 +168,5 @@ class Store(Backend):
             return await migrations.applied(connections, self._schema), migrations.newest()
 
     def migration_script(self) -> str:
-        """All migrations as one SQL script, for whoever applies them by hand."""
+        """All migrations as one SQL script, to be applied by hand."""
         return migrations.script(self._schema)

@@ -69,7 +69,7 @@ BEGIN
     RETURN 'stored';
 END $$;
 
--- What is due by now, and when more will be.
+-- Jobs that are due by now, and when the next one will be.
 CREATE FUNCTION due_page(p_now timestamptz, p_limit integer)
 RETURNS TABLE (at timestamptz, next_at timestamptz, scope_id text, job_id text, definition bigint, revision bigint,
     next_due timestamptz, paused text) LANGUAGE sql STABLE AS $$

@@ -1,6 +1,6 @@
 -- Ticks, triggers and events become runs.
 
--- Per firing: fired, skipped, decided, blocked or stale. The lanes are locked in one order, before anything is read.
+-- Returns for each firing: fired, skipped, decided, blocked or stale. Lanes are locked in one order before anything is read.
 CREATE FUNCTION fire(p_now timestamptz, p_tag text, p_items jsonb) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     f record;
@@ -194,7 +194,7 @@ BEGIN
             i(lane, run_id, cause, most, payload, n)
         LEFT JOIN LATERAL (SELECT definition FROM job WHERE lane = i.lane OFFSET 0) j ON true
         LEFT JOIN LATERAL (SELECT * FROM lane WHERE id = i.lane OFFSET 0) l ON true
-        LEFT JOIN LATERAL (  -- not EXISTS, which may be looked up in a table of all runs made for it
+        LEFT JOIN LATERAL (  -- not EXISTS, for which the planner may hash all runs
             SELECT run_id FROM run WHERE run_id = i.run_id UNION ALL SELECT run_id FROM history WHERE run_id = i.run_id
             UNION ALL SELECT run_id FROM letter WHERE run_id = i.run_id LIMIT 1) k ON true
     ), a AS MATERIALIZED (
@@ -216,7 +216,7 @@ BEGIN
             definition = CASE WHEN b.new_band IS NOT NULL THEN g.head ELSE definition END
         FROM (SELECT lane, count(*)::integer, max(seq) AS last, min(definition) AS head FROM r GROUP BY lane) g
         CROSS JOIN LATERAL (
-            SELECT CASE WHEN l.run_id IS NOT NULL OR NOT l.is_open OR l.ready_at <= p_at THEN NULL  -- nothing to claim
+            SELECT CASE WHEN l.run_id IS NOT NULL OR NOT l.is_open OR l.ready_at <= p_at THEN NULL  -- it stays
                         WHEN l.definition = g.head THEN l.band
                         ELSE _band(l.queue, l.priority, g.head) END AS new_band
             FROM lane l WHERE l.id = g.lane OFFSET 0) b
@@ -241,7 +241,7 @@ DECLARE
     v_replayed uuid;
     v_run run;
 BEGIN
-    IF _is_known(p_run) THEN  -- whatever became of the job since
+    IF _is_known(p_run) THEN  -- a repeat, whatever became of the job since
         RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
     IF v_definition IS NULL THEN
@@ -290,7 +290,7 @@ BEGIN
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
 END $$;
 
--- The run stays in history as DEAD, under retention like any other.
+-- A letter becomes a DEAD run in history, under retention like any other.
 CREATE FUNCTION _unletter(p_run uuid, p_by uuid, p_replayed_by uuid) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH d AS (DELETE FROM letter WHERE run_id = p_run RETURNING *),
@@ -404,7 +404,7 @@ BEGIN
     RETURN ROW(p_run, NULL, true)::enqueued;
 END $$;
 
--- Of these kinds of events those that some job waits for.
+-- Those of the given kinds of events that some job hears.
 CREATE FUNCTION heard(p_modules text[], p_types text[]) RETURNS TABLE (module text, type text) LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -412,10 +412,10 @@ BEGIN
         SELECT FROM job j WHERE j.source_module = i.a_module AND j.event_type = i.a_type LIMIT 1) x;
 END $$;
 
--- The jobs that wait for an event now (EVENT-1).
+-- The jobs that hear an event now (EVENT-1, rota.decide.events.hears).
 CREATE FUNCTION listening(p_scope text, p_module text, p_type text, p_subject text)
 RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
-    SELECT j.scope_id, j.job_id FROM (  -- two look-ups: thousands may wait for one kind, each for a subject of its own
+    SELECT j.scope_id, j.job_id FROM (  -- two look-ups: thousands may hear one kind, each with its own subject
         SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
             AND scope_id IN (p_scope, '_platform') AND md5(subject)::uuid IS NULL
         UNION ALL
@@ -426,9 +426,9 @@ RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
     ORDER BY j.lane
 $$;
 
--- One event for the jobs found by `listening`, which is asked again under the lock of each lane. With a bookmark, only if
--- that is still there once the lanes are locked: each statement sees what was committed before it began, so whoever moves
--- it later registers later, and such a job is either none of these or waits for its lane (EVENT-5).
+-- Store one event for the jobs that `listening` found, if they still hear it once their lanes are locked. With a bookmark,
+-- nothing is stored if the bookmark has moved by then: a job registered after the move must not get events from before it
+-- (EVENT-5).
 CREATE FUNCTION notify_jobs(
     p_now timestamptz, p_tag text, p_scope text, p_module text, p_type text, p_subject text, p_event_id text,
     p_event text, p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_too_deep text,
@@ -507,7 +507,7 @@ BEGIN
     RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
 END $$;
 
--- From here on the event is known: by its run, or as rejected.
+-- Remember the event: by its run, or as rejected.
 CREATE FUNCTION _hold_event(p_lane bigint, p_occurrence text, p_holder uuid, p_until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -526,7 +526,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM letter WHERE run_id = i.run_id OFFSET 0) l;
 END $$;
 
--- A run that is dead before it started (EVENT-6).
+-- Store a run that is dead before it starts (EVENT-6).
 CREATE FUNCTION _bury(
     p_job job, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_depth integer, p_reason text
 ) RETURNS void LANGUAGE plpgsql AS $$

@@ -11,7 +11,7 @@ BEGIN
                    WHERE h.run_id = p_run AND h.state = 'dead' AND h.ended_by = p_request);
 END $$;
 
--- Forget at most p_limit entries. One node at a time does it; lanes that somebody works on are left for the next time.
+-- Delete at most p_limit entries. One node at a time does it; locked lanes are left for the next time.
 CREATE FUNCTION prune(p_now timestamptz, p_keep integer, p_age interval, p_letters interval, p_limit integer)
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,7 +29,7 @@ BEGIN
         v_left := v_left - _prune_letters(v_at - p_letters, v_left);
     END IF;
     v_left := v_left - _prune_keys(v_at, v_left);
-    IF v_left > 0 THEN  -- from here on much is looked at to find little: not with every batch of what is found at once
+    IF v_left > 0 THEN  -- these read much to find little: only when nothing else is left
         v_left := v_left - _prune_crowded(p_keep, v_left);
     END IF;
     IF v_left > 0 THEN
@@ -41,13 +41,13 @@ BEGIN
     PERFORM _prune_definitions(v_at, p_limit);
     PERFORM _prune_bands();
     PERFORM _prune_nodes(v_at);
-    DELETE FROM hand WHERE ctid = ANY (ARRAY(  -- who claims just now, and was not heard of yet, is not waited for
+    DELETE FROM hand WHERE ctid = ANY (ARRAY(  -- without waiting for a node that claims just now
         SELECT ctid FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id)
         FOR UPDATE SKIP LOCKED));
     RETURN p_limit - v_left;
 END $$;
 
--- Nodes that ended long ago, once some live node waited for them in vain (`rota.backend.liveness`).
+-- Nodes not seen for a day, once a live node has been in contact for their lease (`rota.backend.liveness`).
 CREATE FUNCTION _prune_nodes(p_at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM node WHERE node_id = ANY (ARRAY(
@@ -57,7 +57,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED));
 END $$;
 
--- Finished runs, as far as nobody works on their lanes; how many they were.
+-- Delete finished runs whose lanes are not locked; returns how many.
 CREATE FUNCTION _forget(p_runs uuid[]) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_lanes bigint[];
@@ -75,8 +75,8 @@ BEGIN
     RETURN v_gone;
 END $$;
 
--- Lanes that keep more than they should, because less is to be kept now or because runs were cancelled: a part of all
--- lanes each time, the next part the next time.
+-- Trim lanes that keep more than p_keep, because the limit was lowered or runs were cancelled. Each call looks at a part of
+-- the lanes, the next call at the next part.
 CREATE FUNCTION _prune_crowded(p_keep integer, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_page CONSTANT integer := 50000;
@@ -101,7 +101,7 @@ BEGIN
     RETURN v_gone;
 END $$;
 
--- Dead letters become history.
+-- Letters that ended before p_before become history.
 CREATE FUNCTION _prune_letters(p_before timestamptz, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     e record;
@@ -127,7 +127,7 @@ BEGIN
     RETURN v_gone;
 END $$;
 
--- The newest 1000 of a job stay. Again a part of all jobs each time.
+-- Keep the newest 1000 decisions of a job. Each call looks at a part of the jobs.
 CREATE FUNCTION _prune_decisions(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_lane bigint := (SELECT value FROM setting WHERE name = '_pruned_decisions');
@@ -142,7 +142,7 @@ BEGIN
         GET DIAGNOSTICS v_some = ROW_COUNT;
         v_gone := v_gone + v_some;
         IF v_gone >= p_limit THEN
-            v_lane := v_lane - 1;  -- this one may have more
+            v_lane := v_lane - 1;  -- this job may have more
             EXIT;
         END IF;
     END LOOP;
@@ -150,8 +150,8 @@ BEGIN
     RETURN v_gone;
 END $$;
 
--- Definitions that no run and no fact refers to, all looked for in one snapshot: a run becomes a fact in one step. Those
--- still in use are looked at again in an hour.
+-- Delete definitions that no run and no fact refers to. All are checked in one snapshot, because one step may move a
+-- reference from a run to a fact. Those still in use are checked again in an hour.
 CREATE FUNCTION _prune_definitions(p_at timestamptz, p_limit integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_old bigint[] := ARRAY(
@@ -174,14 +174,14 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _is_in_use(p_band band) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN  -- a function, or else the planner may compare all bands with all definitions
+BEGIN  -- a function of its own, so that the planner does not compare all bands with all definitions
     PERFORM FROM definition
     WHERE handler = p_band.handler AND queue = p_band.queue AND priority = p_band.priority LIMIT 1;
     RETURN FOUND;
 END $$;
 
--- Bands that no definition can put a lane into. Whoever takes one up holds it (`_band`): it is passed over, or seen in
--- the second look.
+-- Delete bands that no definition can put a lane into. `_band` locks a band in use: it is skipped, or found in use by the
+-- second check.
 CREATE FUNCTION _prune_bands() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_bands integer[] := ARRAY(SELECT id FROM band WHERE NOT _is_in_use(band) FOR UPDATE SKIP LOCKED);
@@ -293,7 +293,7 @@ BEGIN
     INSERT INTO named_lock VALUES (p_name, 0, NULL, '-infinity') ON CONFLICT DO NOTHING;
     SELECT * INTO k FROM named_lock WHERE name = p_name FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
-    IF k.until > v_at AND k.holder <> p_node THEN  -- who gave it back holds it no more, whatever the clock says now
+    IF k.until > v_at AND k.holder <> p_node THEN  -- a released lock has no holder
         RETURN;
     END IF;
     RETURN QUERY UPDATE named_lock SET
@@ -315,11 +315,11 @@ BEGIN
     RETURN coalesce((SELECT value FROM setting WHERE name = p_name), 0);
 END $$;
 
--- A session plans a statement when it meets it first, and somebody waits for that. So it goes once through all that a day
--- brings, with a job under names that nobody has; then none of it has happened.
-CREATE FUNCTION rehearse() RETURNS void LANGUAGE plpgsql AS $$
+-- Let the session plan the statements of triggers, claims and settlements before a call needs them: run all of them for a
+-- job under a new name, then roll everything back.
+CREATE FUNCTION warm_up() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_name text := '_rehearsal ' || gen_random_uuid();
+    v_name text := '_warm_up ' || gen_random_uuid();
     v_names CONSTANT text[] := ARRAY[v_name];
     v_claimed exchanged;
     v_carried carried;
@@ -338,7 +338,7 @@ BEGIN
         '{}', '{}', NULL);
     PERFORM exchange(NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, v_name, 0, 0, v_names,
         0, '1 minute', v_names, '{0}');
-    ASSERT (SELECT count(*) FROM history WHERE node_id = v_name) = 2, 'it did not come to its end';
+    ASSERT (SELECT count(*) FROM history WHERE node_id = v_name) = 2, 'the warm-up did not end its two runs';
     RAISE EXCEPTION USING ERRCODE = 'RH000';
 EXCEPTION
     WHEN SQLSTATE 'RH000' THEN NULL;
@@ -357,7 +357,7 @@ BEGIN
     FOR f IN
         SELECT p.oid::regprocedure AS signature, p.proname NOT LIKE '\_%' AS is_public, p.proname IN (
             'exchange', 'renew', 'hand_back', 'enqueue', 'arrive', 'heard', 'listening', 'notify_jobs', 'fire',
-            'relay', 'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'rehearse'
+            'relay', 'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'warm_up'
             ) AS is_batch
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = current_schema() AND p.prosqlbody IS NULL

@@ -73,7 +73,7 @@ def _contents(facts: Sequence[Fact]) -> list[dict[str, Any]]:
 
 
 def _remembered(backend: PostgresBackend) -> set[int]:
-    return set(backend._own.rows())
+    return set(backend._outbox_cache.rows())
 
 
 async def _rows(kind: str = "%") -> set[int]:
