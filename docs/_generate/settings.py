@@ -6,6 +6,7 @@ import inspect
 
 from docs._generate.text import annotation_text, default_text, duration_text
 from rota import Retention, Scheduler
+from rota.cron.fields import MAX_EXPRESSION
 from rota.decide.attempt import MAX_ERROR
 from rota.model.validation import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
 
@@ -61,6 +62,8 @@ Read by `rota.composition.compose`; they win over the dict it is given, because 
 |---|---|
 | names (ID-1) | 1 to {name} code points |
 | payload (ID-4) | {payload} KiB, or less where a backend says so |
+| cron expression | {cron:,} characters |
+| entries of a backoff | 1 to 1,000 |
 | stored error text | {error} KiB |
 | durations | more than zero, at most {years} years |
 | pages of a listing | 1 to 1,000 entries |
@@ -76,6 +79,7 @@ def settings_page() -> str:
     keep = Retention()
     rest = _REST.format(
         runs=keep.runs, age=duration_text(keep.age), name=MAX_NAME, payload=MAX_PAYLOAD // 1024,
+        cron=MAX_EXPRESSION,
         error=MAX_ERROR // 1024, years=MAX_DURATION.days // 365,
     )  # fmt: skip
     return _INTRODUCTION + "".join(map(_row, parameters)) + rest

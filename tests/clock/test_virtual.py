@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from rota import (
     JobDefinition,
     Manual,
     NotSettled,
+    ScheduleError,
     Scheduler,
     SystemClock,
     VirtualClock,
@@ -52,6 +54,23 @@ async def test_a_step_moves_the_wall_clock_alone() -> None:
     clock = VirtualClock(START)
     clock.step(timedelta(hours=-2))
     assert (clock.now(), clock.monotonic()) == (START - timedelta(hours=2), 0.0)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "x", float("nan")])
+@pytest.mark.parametrize("clock", [VirtualClock(), SystemClock()], ids=["virtual", "system"])
+async def test_a_duration_of_the_wrong_type_is_refused(clock: VirtualClock | SystemClock, wrong: Any) -> None:
+    calls: list[Any] = [clock.sleep, *([clock.advance, clock.step] if isinstance(clock, VirtualClock) else [])]
+    for call in calls:
+        with pytest.raises(ScheduleError, match=r"^delta: must be a timedelta, not "):
+            await call(wrong)
+
+
+async def test_time_ends_with_the_year_9999() -> None:
+    clock = VirtualClock(datetime.max.replace(tzinfo=UTC))
+    calls: list[Any] = [clock.advance, clock.step]
+    for call in calls:
+        with pytest.raises(ScheduleError, match=r"^delta: the wall clock must stay within"):
+            await call(timedelta(1))
 
 
 async def test_time_does_not_go_backwards() -> None:

@@ -1,3 +1,5 @@
+"""Every value of the model survives its way through JSON, and a wrong one is refused by field (REG-5)."""
+
 from __future__ import annotations
 
 import json
@@ -37,6 +39,7 @@ from rota.model.run import (
 
 names = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=200)
 texts = st.text(st.characters(exclude_categories=["Cs"]))
+counts = st.integers(0, 2**63 - 1)  # as far as every store can count
 instants = st.datetimes(timezones=st.just(UTC))
 durations = st.timedeltas(timedelta(microseconds=1), timedelta(days=36_525))
 maybe = st.none()
@@ -86,13 +89,13 @@ events = st.builds(
 )
 attempts = st.builds(
     Attempt,
-    st.integers(1),
+    counts,
     instants,
     maybe | instants,
     maybe | st.sampled_from(AttemptOutcome),
     maybe | texts,
     texts,
-    st.integers(0),
+    counts,
 )
 runs = st.builds(
     JobRun,
@@ -107,16 +110,16 @@ runs = st.builds(
     replay_of=maybe | st.uuids(),
     covers_from=maybe | instants,
     covers_to=maybe | instants,
-    missed_count=st.integers(0),
+    missed_count=counts,
     queued_at=instants,
     started_at=maybe | instants,
     ended_at=maybe | instants,
     next_attempt_at=maybe | instants,
-    attempt=st.integers(0),
+    attempt=counts,
     attempts=st.lists(attempts, max_size=3).map(tuple),
     error=maybe | texts,
     reason=maybe | texts,
-    records_processed=maybe | st.integers(0),
+    records_processed=maybe | counts,
     node_id=maybe | names,
 )
 statuses = st.builds(
@@ -124,14 +127,14 @@ statuses = st.builds(
     definitions,
     maybe | instants,
     maybe | texts,
-    st.integers(0),
+    counts,
     maybe | st.uuids(),
     maybe | instants,
     maybe | instants,
     maybe | instants,
 )
 decisions = st.builds(
-    Decision, st.sampled_from(DecisionKind), instants, instants, st.integers(1), maybe | st.uuids(), maybe | texts
+    Decision, st.sampled_from(DecisionKind), instants, instants, counts, maybe | st.uuids(), maybe | texts
 )
 retentions = st.builds(Retention, st.integers(1, 10**9), durations, maybe | durations)
 checks = st.builds(Check, texts, st.sampled_from(Health), texts)

@@ -1,9 +1,12 @@
+"""What a payload may hold, how it is written, and that it is read strictly (REG-2, ACCESS-2)."""
+
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
@@ -247,6 +250,63 @@ def test_a_payload_that_could_not_be_read_again_is_refused_when_written(value: A
     with pytest.raises(ScheduleError, match=reason) as caught:
         encode(value, kind)
     assert caught.value.field == "payload"
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("kind", [Any, dict, dict[str, Any], Mapping, Mapping[str, Any], OrderedDict])
+@pytest.mark.parametrize(
+    "value", [NOW, NOW.date(), timedelta(1), {1}, (1, 2), b"x", UUID(int=1), Decimal(1), Summary("a"), Colour.RED]
+)
+def test_any_holds_only_values_that_json_gives_back_unchanged(value: Any, kind: Any) -> None:
+    reason = rf"^payload: holds {type(value).__name__}, which has no JSON form of its own; annotate its type instead"
+    for nested in ({"key": value}, {"key": [value]}, {"key": {"deep": value}}):
+        with pytest.raises(ScheduleError, match=reason):
+            encode(nested, kind)
+
+
+@pytest.mark.parametrize("kind", [list, list[Any], tuple, set, deque])
+def test_a_list_without_types_holds_only_what_json_gives_back_unchanged(kind: Any) -> None:
+    with pytest.raises(ScheduleError, match="holds datetime, which has no JSON form of its own"):
+        encode([NOW], kind)
+
+
+@given(json_values)
+def test_any_gives_json_values_back_unchanged(value: Any) -> None:
+    assert decode(encode(value, Any), Any) == value
+
+
+@dataclass
+class Tree:
+    at: datetime
+    below: list[Tree] | None = None
+    by_name: dict[str, Tree] | None = None
+    pair: tuple[int, Tree] | None = None
+
+
+TYPED: list[tuple[Any, Any]] = [
+    ([NOW], list[datetime] | None),
+    ({"a": NOW}, dict[str, datetime] | int),
+    ({NOW}, set[datetime] | str | None),
+    ((NOW, 1), tuple[datetime, int] | None),
+    (Tree(NOW, [Tree(NOW)], {"a": Tree(NOW)}, (1, Tree(NOW))), Tree),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), TYPED)
+def test_an_annotation_within_a_union_or_a_type_that_holds_itself_is_heeded(value: Any, kind: Any) -> None:
+    assert decode(encode(value, kind), kind) == value
+
+
+def test_text_is_not_written_as_a_list_of_characters() -> None:
+    with pytest.raises(ScheduleError, match=r"^payload: expected list\[str\], not str"):
+        encode("text", list[str])
+
+
+def test_encoding_for_a_type_without_json_form_is_refused() -> None:
+    with pytest.raises(ScheduleError, match=r"^kind: Opaque has no JSON form"):
+        encode(Opaque(), Opaque)
 
 
 class Opaque:

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+_QUOTED = 100  # characters of a value that an error text repeats
+
 
 class RotaError(Exception):
     """The base of everything Rota raises on purpose."""
@@ -44,7 +46,9 @@ class InvalidCron(ScheduleError):
         self.part = part
 
     def __str__(self) -> str:
-        return f"{super().__str__()}\n    {self.expression}\n    {' ' * self.position}^"
+        start = max(0, self.position - _QUOTED // 2) if len(self.expression) > _QUOTED else 0
+        quoted = self.expression[start : start + _QUOTED]
+        return f"{super().__str__()}\n    {quoted}\n    {' ' * (self.position - start)}^"
 
 
 class PayloadTooLarge(ScheduleError):

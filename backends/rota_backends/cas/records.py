@@ -17,7 +17,7 @@ from rota.codec.definitions import read_definition
 from rota.model.definition import JobDefinition
 from rota.model.event import Event
 from rota.model.run import Attempt, Cause, Decision, JobRun, RunState
-from rota.model.validation import shown
+from rota.model.validation import length_only
 
 
 def dump(value: Any, kind: Any) -> bytes:
@@ -149,7 +149,7 @@ class Run:
     definition: str = field(repr=False)  # with the job's payload
     cause: Cause
     queued_at: datetime
-    payload: bytes | None = field(default=None, repr=shown)  # None: the definition's
+    payload: bytes | None = field(default=None, repr=length_only)  # None: the definition's
     state: RunState = RunState.QUEUED
     start_at: datetime | None = None
     started_at: datetime | None = None

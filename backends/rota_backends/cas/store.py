@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from rota.model.capability import Capability
-from rota.model.validation import shown
+from rota.model.validation import length_only
 
 
 class Versioned(NamedTuple):
@@ -19,7 +19,7 @@ class Versioned(NamedTuple):
     value: bytes
 
     def __repr__(self) -> str:
-        return f"Versioned({self.key!r}, {self.version}, {shown(self.value)})"  # it holds payloads (ACCESS-2)
+        return f"Versioned({self.key!r}, {self.version}, {length_only(self.value)})"  # it holds payloads (ACCESS-2)
 
 
 class Put(NamedTuple):
@@ -33,7 +33,7 @@ class Put(NamedTuple):
     value: bytes | None
 
     def __repr__(self) -> str:
-        return f"Put({self.key!r}, {self.expected}, {shown(self.value)})"
+        return f"Put({self.key!r}, {self.expected}, {length_only(self.value)})"
 
 
 class CasStore(ABC):

@@ -111,6 +111,20 @@ def everywhere(function: Any, wrong: Any) -> Patch:
     return patch
 
 
+def rewritten(function: Any, wrong: Any) -> Patch:
+    """While the clause runs, `function` does what `wrong` does, also where the checks of a class hold it."""
+
+    @contextmanager
+    def patch() -> Generator[None, None, None]:
+        right, function.__code__ = function.__code__, wrong.__code__
+        try:
+            yield
+        finally:
+            function.__code__ = right
+
+    return patch
+
+
 def all_of(*patches: Patch) -> Patch:
     """Several patches that make one fault."""
 

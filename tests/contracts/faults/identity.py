@@ -19,7 +19,7 @@ from rota.node.context import JobContext
 from rota.scheduler.triggers import Triggering
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.books import Keys
-from tests.contracts.faults.base import Fault, everywhere, of, on, replaced
+from tests.contracts.faults.base import Fault, everywhere, of, on, replaced, rewritten
 
 
 def _folded(text: str) -> str:
@@ -201,7 +201,7 @@ FAULTS = [
             "test_an_empty_scope_is_not_every_scope",
             "test_no_operation_takes_what_is_not_a_name",
         ),
-        patch=everywhere(check_name, _anything),
+        patch=rewritten(check_name, _anything),
     ),
     Fault(
         "a trigger's name is not looked at",

@@ -18,7 +18,7 @@ from rota.model.definition import JobDefinition, Manual, ScheduleOutcome
 from rota.model.validation import check_duration
 from rota_backends.inprocess import InProcessBackend
 from rota_contracts import declare
-from tests.contracts.faults.base import Fault, Wrapped, all_of, everywhere, nodes, of, on, replaced, unmarked
+from tests.contracts.faults.base import Fault, Wrapped, all_of, everywhere, nodes, of, on, replaced, rewritten, unmarked
 
 
 class RegistersWithoutGuard(InProcessBackend):
@@ -202,7 +202,7 @@ FAULTS = [
             *of("REG-5", "test_a_wrong_value_stores_nothing", "test_wrong_arguments_of_a_trigger_make_no_run"),
             *of("MANUAL-2", "test_a_negative_delay_creates_nothing"),
         ),
-        patch=everywhere(check_duration, _any_duration),
+        patch=rewritten(check_duration, _any_duration),
     ),
     Fault(
         "a wrong expression becomes another one",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import Enum
-from typing import Any
+from collections.abc import Collection
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 
-from rota.errors import ScheduleError
-from rota.model.validation import check_name
+from rota.model.choice import Choice
+from rota.model.validation import Checks, check_flag, check_name, items_of, member
 
 
-class Role(Enum):
+class Role(Choice):
     """What somebody is in a scope. OWNER and ADMIN may write, everybody may read."""
 
     OWNER = "owner"
@@ -24,25 +22,24 @@ class Role(Enum):
 _WRITERS = frozenset({Role.OWNER, Role.ADMIN})
 
 
-def _name(_: object, attribute: Attribute[Any], value: object) -> None:
-    check_name(attribute.name, value)
+_check_role = member(Role)
 
 
-def _roles(value: Iterable[Role]) -> frozenset[Role]:
-    roles = frozenset(value)
-    if not all(isinstance(role, Role) for role in roles):
-        raise ScheduleError("roles", "must be a set of Role")
-    return roles
+def _roles(value: Collection[Role]) -> frozenset[Role]:
+    return frozenset(_check_role("roles", role) for role in items_of("roles", value))
 
 
 @frozen
 class AccessContext:
     """`subject` acts in `scope_id`. Synthetic: made by the platform for a job, not by a signed-in person (ID-3)."""
 
-    subject: str = field(validator=_name)
-    scope_id: str = field(validator=_name)
+    subject: str
+    scope_id: str
     roles: frozenset[Role] = field(converter=_roles)
     synthetic: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        _check_fields(self)
 
     @property
     def may_read(self) -> bool:
@@ -52,3 +49,6 @@ class AccessContext:
     @property
     def may_write(self) -> bool:
         return self.may_read and not _WRITERS.isdisjoint(self.roles)
+
+
+_check_fields = Checks(subject=check_name, scope_id=check_name, synthetic=check_flag)

@@ -6,6 +6,8 @@ import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 
+from rota.model.validation import check_kind
+
 
 class SystemClock:
     """The host's clock."""
@@ -17,4 +19,4 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, delta: timedelta) -> None:
-        await asyncio.sleep(delta.total_seconds())
+        await asyncio.sleep(check_kind("delta", delta, timedelta).total_seconds())

@@ -19,7 +19,8 @@ from itertools import count
 from typing import Protocol
 
 from rota.clock.protocol import Clock
-from rota.errors import NotSettled
+from rota.errors import NotSettled, ScheduleError
+from rota.model.validation import check_instant, check_kind
 
 _PATIENCE = timedelta(seconds=5)
 _LOOK = timedelta(milliseconds=250)  # patience is counted in looks: a machine that stood still is one of them
@@ -197,7 +198,7 @@ class VirtualClock:
     """
 
     def __init__(self, start: datetime | None = None) -> None:
-        self._now = (start or datetime(2026, 1, 1, tzinfo=UTC)).astimezone(UTC)
+        self._now = datetime(2026, 1, 1, tzinfo=UTC) if start is None else check_instant("start", start)
         self._elapsed = timedelta(0)
         self._sleepers: list[tuple[timedelta, int, _Waiter]] = []
         self._order = count()
@@ -215,7 +216,7 @@ class VirtualClock:
         return self._elapsed.total_seconds()
 
     async def sleep(self, delta: timedelta) -> None:
-        if delta <= timedelta(0):
+        if check_kind("delta", delta, timedelta) <= timedelta(0):
             await asyncio.sleep(0)
             return
         waiter = _Waiter()
@@ -233,12 +234,12 @@ class VirtualClock:
 
     def step(self, delta: timedelta) -> None:
         """The wall clock jumps; nothing else happens until `advance`."""
-        self._now += delta
+        self._now += self._checked(delta)
 
     async def advance(self, delta: timedelta = timedelta(0)) -> None:
         """Let `delta` pass; raises `NotSettled` if a handler neither ends nor waits on this clock (TIME-2)."""
-        if delta < timedelta(0):
-            raise ValueError("time does not go backwards; step() moves the wall clock")
+        if self._checked(delta) < timedelta(0):
+            raise ScheduleError("delta", "time does not go backwards; step() moves the wall clock")
         async with self._advancing:
             target = self._elapsed + delta
             while True:
@@ -265,6 +266,12 @@ class VirtualClock:
         return None if delta is None else self._elapsed + max(delta, timedelta(0))
 
     # --- inside ---
+
+    def _checked(self, delta: timedelta) -> timedelta:
+        try:
+            return self._now + check_kind("delta", delta, timedelta) - self._now
+        except OverflowError:
+            raise ScheduleError("delta", "the wall clock must stay within the years 1 to 9999") from None
 
     def _changed(self, activity: Activity, is_busy: bool) -> None:
         (self._busy.add if is_busy else self._busy.discard)(activity)

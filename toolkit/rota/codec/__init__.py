@@ -4,7 +4,8 @@ Payloads are JSON in UTF-8; a payload of type `bytes` is passed through untouche
 a list is no object, unknown fields are refused. NaN and the infinities are refused both ways, for JSON has no such
 numbers (a `Decimal` may be one: it is written as text). Instants, dates and durations are ISO 8601, bytes inside a
 payload base64, enums their value (their name, where the values are neither all text nor all whole numbers). Sets are
-written in order, so that the same payload always gives the same bytes (REG-2).
+written in order, so that the same payload always gives the same bytes (REG-2). Where the annotation is `Any`, only
+text, numbers, booleans, None, lists and dicts are written: an instant would be read back as text.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 from cattrs import Converter
 
 from rota.codec.converter import make_converter
-from rota.codec.problems import Refused, describe, type_name
+from rota.codec.problems import Mismatch, describe, type_name
 from rota.errors import ScheduleError, UndecodablePayload
 
 __all__ = ["decode", "decoder", "encode", "encoder", "from_dict", "from_stored", "to_dict", "type_name"]
@@ -27,8 +28,12 @@ _stored_converter = make_converter(reads_stored=True)
 
 
 def encode(value: object, kind: Any) -> bytes:
-    """`value` as a payload of type `kind`; raises a ScheduleError if it is not one."""
-    return encoder(kind)(value)
+    """`value` as a payload of type `kind`; raises a ScheduleError if it is not one, or if there is no such payload."""
+    try:
+        write = encoder(kind)
+    except TypeError as error:
+        raise ScheduleError("kind", str(error)) from None
+    return write(value)
 
 
 def decode(data: bytes, kind: Any) -> Any:
@@ -57,7 +62,7 @@ def encoder(kind: Any) -> Callable[[Any], bytes]:
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any]:
-    """The same as `decode`, prepared for one type; raises a TypeError where there is no way to read such a type."""
+    """The same as `decode`, prepared for one type; raises a TypeError for a type that has no JSON form."""
     if kind is bytes:
         return bytes
     structure = _hook(kind)
@@ -66,7 +71,7 @@ def decoder(kind: Any) -> Callable[[bytes], Any]:
         problem = ""
         try:
             return structure(_load(data), kind)
-        except Refused as error:
+        except Mismatch as error:
             problem = f"$: {error}"
         except RecursionError:
             problem = "$: is nested too deeply"
@@ -89,7 +94,7 @@ def from_dict(data: Any, kind: Any) -> Any:
 
 
 def from_stored(data: Any, kind: Any) -> Any:
-    """The same for what another machine checked and stored: its time zones need not be known here."""
+    """The same for data that another machine checked and stored: this machine need not know its time zones."""
     return _from_dict(_stored_converter, data, kind)
 
 
@@ -109,7 +114,7 @@ def _from_dict(converter: Converter, data: Any, kind: Any) -> Any:
 
 
 def _own_error(error: BaseException) -> ScheduleError | None:
-    """What the model itself refused says it best."""
+    """The model's own error, if there is one among the causes: it names the field."""
     if isinstance(error, ScheduleError):
         return error
     inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
@@ -132,7 +137,7 @@ def _dump(unstructure: Callable[[Any], Any], value: Any, kind: Any) -> bytes:
     try:
         text = json.dumps(unstructure(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
-    except Refused as error:
+    except Mismatch as error:
         problem = str(error)
     except RecursionError:
         problem = "is nested too deeply"
@@ -150,24 +155,24 @@ def _load(data: bytes) -> Any:
     problem = ""
     try:
         return _decoder.decode(data.decode())
-    except Refused as error:
+    except Mismatch as error:
         problem = str(error)
     except UnicodeDecodeError:
         problem = "is not UTF-8"
     except ValueError:
         problem = "is not JSON" if data else "is empty"
-    raise Refused(problem)
+    raise Mismatch(problem)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise Refused("contains a number too large for a float")
+        raise Mismatch("contains a number too large for a float")
     return number
 
 
 def _no_constant(_: str) -> NoReturn:
-    raise Refused("contains NaN or an infinite number")
+    raise Mismatch("contains NaN or an infinite number")
 
 
 def _bytes_only(value: Any) -> bytes:

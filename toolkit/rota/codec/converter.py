@@ -7,29 +7,28 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence, Set
 from enum import Enum
 from functools import partial
-from types import GenericAlias
+from types import GenericAlias, NoneType
 from typing import Annotated, Any, NotRequired, Required, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 from cattrs import Converter
 from cattrs.cols import (
     is_namedtuple,
-    iterable_unstructure_factory,
     list_structure_factory,
     mapping_structure_factory,
-    mapping_unstructure_factory,
     namedtuple_dict_structure_factory,
     namedtuple_dict_unstructure_factory,
 )
 from cattrs.errors import StructureHandlerNotFoundError
 from cattrs.strategies import configure_tagged_union
 
-from rota.codec.problems import Refused, type_name
+from rota.codec.problems import Mismatch, type_name
 from rota.codec.scalars import SCALARS, enum_reader, enum_writer
 from rota.codec.shapes import is_class_with_fields, is_mixed_union, is_union, union_hook
 from rota.cron import Cron
 from rota.model.definition import Trigger
 
 Hook = Callable[[Any, Any], Any]
+Writer = Callable[[Any], Any]
 
 _ARRAYS: dict[Any, Callable[[list[Any]], Any]] = {
     list: list,
@@ -51,19 +50,22 @@ _MAPPINGS: dict[Any, Any] = {
     defaultdict: defaultdict,
 }
 _SETS = (set, MutableSet, frozenset, Set)
+_CONTAINERS = (*_ARRAYS, *_MAPPINGS)
+_JSON_SCALARS = (str, int, float, bool, NoneType)
 _KEY = "a key of a JSON object"
 
 
 def make_converter(*, reads_stored: bool = False) -> Converter:
     """Strict: an int for a str is refused, and so are unknown fields and lists for objects.
 
-    What is stored was checked where it was made: this machine need not know its time zones.
+    `reads_stored`: the data was checked before it was stored; this machine need not know its time zones.
     """
     converter = Converter(forbid_extra_keys=True, structure_fallback_factory=_no_way)
     for kind, (write, read) in SCALARS.items():
         converter.register_structure_hook(kind, read)
         if write is not None:
             converter.register_unstructure_hook(kind, write)
+    _add_any(converter)
     _add_enums(converter)
     _add_records(converter)
     _add_arrays(converter)
@@ -86,17 +88,34 @@ def _add_stored_crons(converter: Converter) -> None:
     converter.register_structure_hook(Cron, structure)
 
 
+def _add_any(converter: Converter) -> None:
+    """Write only JSON's own types under `Any`: other types would be read back as text or lists."""
+    converter.register_unstructure_hook_func(lambda kind: kind is Any, _plain_json)
+
+
+def _plain_json(value: Any) -> Any:
+    kind = type(value)
+    if kind in _JSON_SCALARS:
+        return value
+    if kind is list:
+        return [_plain_json(each) for each in value]
+    if kind is dict:
+        return {_plain_key(key): _plain_json(each) for key, each in value.items()}
+    way_out = "annotate its type instead of Any, or of a list or dict without types"
+    raise Mismatch(f"holds {type_name(kind)}, which has no JSON form of its own; {way_out}")
+
+
 def _no_way(kind: Any) -> Hook:
     raise StructureHandlerNotFoundError(f"{type_name(kind)} has no JSON form", kind)
 
 
 def _only(shape: type, inner: Hook, kind: Any) -> Hook:
-    """cattrs reads a list out of any iterable, a string among them, and an object out of anything with keys."""
+    """Take only this JSON type: cattrs alone would read a list out of a string, and an object out of any mapping."""
     text = f"expected {type_name(kind)}, as a JSON {'object' if shape is dict else 'array'}"
 
     def structure(value: Any, wanted: Any) -> Any:
         if value.__class__ is not shape:
-            raise Refused(text)
+            raise Mismatch(text)
         return inner(value, wanted)
 
     return structure
@@ -164,8 +183,8 @@ def _add_arrays(converter: Converter) -> None:
         inner = list_structure_factory(typed, converter)
         return _only(list, lambda value, _: build(inner(value, list)), kind)
 
-    def unstructure(kind: Any) -> Callable[[Any], Any]:
-        write = iterable_unstructure_factory(kind, converter, unstructure_to=list)
+    def unstructure(kind: Any) -> Writer:
+        write = _array_writer(converter, kind)
         return (lambda value: sorted(write(value), key=json.dumps)) if (get_origin(kind) or kind) in _SETS else write
 
     converter.register_structure_hook_factory(_is_array, structure)
@@ -173,9 +192,37 @@ def _add_arrays(converter: Converter) -> None:
     converter.register_structure_hook_factory(
         _is_fixed_tuple, lambda kind: _only(list, converter.gen_structure_hetero_tuple(kind), kind)
     )
-    converter.register_unstructure_hook_factory(
-        _is_fixed_tuple, lambda kind: converter.gen_unstructure_hetero_tuple(kind, list)
-    )
+    converter.register_unstructure_hook_factory(_is_fixed_tuple, lambda kind: _fixed_tuple_writer(converter, kind))
+
+
+def _writer(converter: Converter, kind: Any) -> Writer:
+    """The function that writes values of this annotation; a type that contains itself is looked up at each call."""
+    try:
+        return converter.get_unstructure_hook(kind, cache_result=False)
+    except RecursionError:
+        return lambda value: converter.unstructure(value, unstructure_as=kind)
+
+
+def _array_writer(converter: Converter, kind: Any) -> Writer:
+    write = _writer(converter, (get_args(kind) or (Any,))[0])
+
+    def write_all(value: Any) -> list[Any]:
+        if isinstance(value, str | bytes | Mapping):  # iterating these would give characters, numbers or keys
+            raise Mismatch(f"expected {type_name(kind)}, not {type_name(type(value))}")
+        return [write(each) for each in value]
+
+    return write_all
+
+
+def _fixed_tuple_writer(converter: Converter, kind: Any) -> Writer:
+    writers = [_writer(converter, each) for each in get_args(kind) if each != ()]
+
+    def write(value: Any) -> list[Any]:
+        if len(value) != len(writers):
+            raise Mismatch(f"expected {type_name(kind)}, with {len(writers)} items")
+        return [write_one(each) for write_one, each in zip(writers, value, strict=True)]
+
+    return write
 
 
 def _add_mappings(converter: Converter) -> None:
@@ -191,11 +238,11 @@ def _add_mappings(converter: Converter) -> None:
         )
         return _only(dict, lambda found, _: inner(found), kind)
 
-    def unstructure(kind: Any) -> Callable[[Any], Any]:
-        is_loose = _key_and_value(kind)[0] is Any
-        write: Any = _plain_key if is_loose else partial(_key_text, converter)
-        typed = kind if len(get_args(kind)) == 2 else dict[Any, _key_and_value(kind)[1]]  # type: ignore[misc]
-        return mapping_unstructure_factory(typed, converter, unstructure_to=dict, key_handler=write)
+    def unstructure(kind: Any) -> Writer:
+        key, value = _key_and_value(kind)
+        write_key: Writer = _plain_key if key is Any else partial(_key_text, converter)
+        write = _writer(converter, value)
+        return lambda mapping: {write_key(name): write(each) for name, each in mapping.items()}
 
     converter.register_structure_hook_factory(is_mapping, structure)
     converter.register_unstructure_hook_factory(is_mapping, unstructure)
@@ -214,7 +261,7 @@ def _key_and_value(kind: Any) -> tuple[Any, Any]:
 
 def _plain_key(key: Any) -> str:
     if key.__class__ is not str:
-        raise Refused("the keys of a mapping without key type must be str")
+        raise Mismatch("the keys of a mapping without key type must be str")
     return key
 
 
@@ -224,27 +271,42 @@ def _key_text(converter: Converter, key: Any) -> str:
         return written
     if isinstance(written, int | float):
         return json.dumps(written)
-    raise Refused(f"{type_name(type(key))} cannot be a key in JSON")
+    raise Mismatch(f"{type_name(type(key))} cannot be a key in JSON")
 
 
 def _key_reader(kind: Any, converter: Converter) -> Hook:
-    """JSON has only strings as keys: what is not written as a string is read through its JSON text."""
+    """Read a key, which JSON has only as a string: a number or boolean is read from its JSON text."""
     inner = converter.get_structure_hook(kind)
 
     def structure(key: str, _: Any) -> Any:
         try:
             return inner(key, kind)
-        except Refused:
+        except Mismatch:
             try:
                 return inner(json.loads(key), kind)
             except ValueError:
-                raise Refused(f"expected a key of type {type_name(kind)}") from None
+                raise Mismatch(f"expected a key of type {type_name(kind)}") from None
 
     return structure
 
 
+def _union_writer(converter: Converter, union: Any) -> Writer:
+    """Write lists and mappings by their annotation, which tells the types inside, and other values by their class."""
+    annotated = [arg for arg in get_args(union) if (get_origin(arg) or arg) in _CONTAINERS]
+    writers = [(get_origin(arg) or arg, _writer(converter, arg)) for arg in annotated]
+
+    def write(value: Any) -> Any:
+        for kind, write_container in writers:
+            if isinstance(value, kind) and not isinstance(value, str | bytes):
+                return write_container(value)
+        return converter.unstructure(value)
+
+    return write
+
+
 def _add_unions(converter: Converter) -> None:
     converter.register_structure_hook_factory(is_mixed_union, lambda kind: union_hook(kind, converter))
+    converter.register_unstructure_hook_factory(is_mixed_union, lambda kind: _union_writer(converter, kind))
     configure_tagged_union(Trigger, converter, lambda cls: cls.__name__.lower(), "kind")
     # The model's own union is tagged: Manual has no field that could tell it apart.
     tagged = converter.get_structure_hook(Trigger)

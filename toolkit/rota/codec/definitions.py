@@ -1,4 +1,4 @@
-"""Stored definitions, read fast: jobs that differ in nothing but their name share all that is read beside it."""
+"""Reads stored definitions fast: jobs that differ only in their name share everything else."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def read_definition(text: str) -> JobDefinition:
         definition: JobDefinition = from_stored(json.loads(text), JobDefinition)
         return definition
     job_id, end = _DECODER.raw_decode(text, len(_BEFORE))
-    # Not checked again: what is stored was checked before.
-    named = object.__new__(JobDefinition)
-    _NAME(named, job_id)
+    # Not checked again: the definition was checked before it was stored.
+    found = object.__new__(JobDefinition)
+    _NAME(found, job_id)
     for set_field, value in _rest(text[end:]):
-        set_field(named, value)
-    return named
+        set_field(found, value)
+    return found
 
 
 @lru_cache(maxsize=1000)
 def _rest(text: str) -> tuple[tuple[Callable[[JobDefinition, Any], None], Any], ...]:
-    """Everything but the name, and how to set it."""
+    """The values of all other fields, each with the function that sets it."""
     like: JobDefinition = from_stored(json.loads(f'{_BEFORE}"any"{text}'), JobDefinition)
     return tuple((set_field, getattr(like, name)) for name, set_field in _SETTERS.items())

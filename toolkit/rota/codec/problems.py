@@ -1,4 +1,4 @@
-"""What is wrong with data, said by path and expected type only: the data itself may be secret (ACCESS-2)."""
+"""Describes wrong data by path and expected type, and never repeats it: it may be secret (ACCESS-2)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cattrs.errors import (
     IterableValidationNote,
 )
 
-_MOST_SHOWN = 5
+_MOST_LISTED = 5
 
 
-class Refused(ValueError):
-    """Raised by our own hooks; its text never holds the value."""
+class Mismatch(ValueError):
+    """The data does not match the type. The text never holds the value."""
 
 
 def type_name(kind: Any) -> str:
@@ -33,8 +33,8 @@ def type_name(kind: Any) -> str:
 def describe(error: BaseException, kind: Any) -> str:
     """Every problem in one line, the first few of them if there are many."""
     found = list(_walk(error, "$", kind))
-    shown = "; ".join(found[:_MOST_SHOWN])
-    return shown if len(found) <= _MOST_SHOWN else f"{shown}; and {len(found) - _MOST_SHOWN} more"
+    listed = "; ".join(found[:_MOST_LISTED])
+    return listed if len(found) <= _MOST_LISTED else f"{listed}; and {len(found) - _MOST_LISTED} more"
 
 
 def _walk(error: BaseException, path: str, kind: Any) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _step(note: AttributeValidationNote | IterableValidationNote) -> str:
 
 
 def _reason(error: BaseException, path: str, kind: Any) -> str:
-    if isinstance(error, Refused):
+    if isinstance(error, Mismatch):
         return str(error)
     if isinstance(error, KeyError) and error.args and path.endswith(f".{error.args[0]}"):
         return f"is missing, expected {type_name(kind)}"

@@ -3,74 +3,48 @@
 from __future__ import annotations
 
 import math
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
-from functools import cache, lru_cache
+from functools import cache
 from types import NoneType
 from typing import Any
 from uuid import UUID
 
-from rota.codec.problems import Refused, type_name
-
-_DURATION = re.compile(
-    r"(?P<sign>-)?P(?:(?P<days>\d{1,9})D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,15})(?:\.(?P<fraction>\d{1,6}))?S)?)?",
-    re.ASCII,
-)
-
-
-def duration_text(value: timedelta) -> str:
-    """ISO 8601, exact to the microsecond: `P1DT3.5S`."""
-    sign, value = ("-", -value) if value < timedelta(0) else ("", value)
-    days = f"{value.days}D" if value.days else ""
-    fraction = f".{value.microseconds:06}".rstrip("0") if value.microseconds else ""
-    seconds = f"T{value.seconds}{fraction}S" if value.seconds or fraction or not days else ""
-    return f"{sign}P{days}{seconds}"
-
-
-@lru_cache(maxsize=1000)
-def duration_of(text: str) -> timedelta:
-    """Read days, hours, minutes and seconds; years and months have no fixed length."""
-    found = _DURATION.fullmatch(text)
-    if found is None or text in ("P", "-P"):
-        raise ValueError("not an ISO 8601 duration of days, hours, minutes and seconds")
-    part = {name: int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds")}
-    total = timedelta(**part, microseconds=int((found["fraction"] or "").ljust(6, "0")))
-    return -total if found["sign"] else total
+from rota.codec.problems import Mismatch, type_name
+from rota.model.durations import duration_of, duration_text
 
 
 def exact(kind: type) -> Callable[[Any, Any], Any]:
-    """A hook that takes this very JSON type: no number for a string, no bool for a number."""
+    """A hook that takes exactly this JSON type: no number for a string, no bool for a number."""
 
     def structure(value: Any, wanted: Any) -> Any:
         if wanted is not kind and isinstance(wanted, type) and issubclass(wanted, Enum):
             return enum_reader(wanted)(value, wanted)  # an enum of strings reaches the hook of its base
         if value.__class__ is not kind:
-            raise Refused(f"expected {type_name(kind)}")
+            raise Mismatch(f"expected {type_name(kind)}")
         return value
 
     return structure
 
 
 def number(value: Any, _: Any) -> float:
-    """A float; whole numbers are floats too. NaN and the infinities are no JSON."""
+    """Read a float; whole numbers are floats too. JSON has no NaN and no infinite numbers."""
     if value.__class__ is not float and value.__class__ is not int:
-        raise Refused("expected float")
+        raise Mismatch("expected float")
     try:
         result = float(value)
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise Refused("expected float, a finite one")
+        raise Mismatch("expected float, a finite one")
     return result
 
 
 def from_text(kind: type, read: Callable[[str], Any], example: str) -> Callable[[Any, Any], Any]:
-    """A hook for what is written as a string."""
+    """A hook for a type that is written as a string."""
 
     def structure(value: Any, _: Any) -> Any:
         if value.__class__ is str:
@@ -78,7 +52,7 @@ def from_text(kind: type, read: Callable[[str], Any], example: str) -> Callable[
                 return read(value)
             except (ArithmeticError, ValueError):  # an OverflowError or a decimal.InvalidOperation is no ValueError
                 pass
-        raise Refused(f"expected {kind.__name__}, as {example}")
+        raise Mismatch(f"expected {kind.__name__}, as {example}")
 
     return structure
 
@@ -130,6 +104,6 @@ def enum_reader(kind: type[Enum]) -> Callable[[Any, Any], Any]:
                 return find(value)
             except (KeyError, ValueError):
                 pass
-        raise Refused(f"expected a member of {kind.__name__}, by {'name' if form is NoneType else 'value'}")
+        raise Mismatch(f"expected a member of {kind.__name__}, by {'name' if form is NoneType else 'value'}")
 
     return structure

@@ -1,4 +1,4 @@
-"""Unions, told apart by the shape of their JSON. What could be read in two ways is refused at registration."""
+"""Unions: the JSON type of a value selects the member, so no two members may have the same JSON type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cattrs import Converter
 from cattrs.cols import is_namedtuple
 from cattrs.errors import StructureHandlerNotFoundError
 
-from rota.codec.problems import Refused, type_name
+from rota.codec.problems import Mismatch, type_name
 from rota.codec.scalars import SCALARS, enum_form
 
 _UNIONS = (typing.Union, UnionType)  # pyright: ignore[reportDeprecated]
@@ -39,7 +39,7 @@ def is_class_with_fields(kind: Any) -> bool:
 
 
 def is_mixed_union(kind: Any) -> bool:
-    """Not only attrs classes and dataclasses: those are told apart by their fields."""
+    """A union that is not made of attrs classes and dataclasses alone; cattrs tells those apart by their fields."""
     return is_union(kind) and not all(is_class_with_fields(get_origin(arg) or arg) for arg in get_args(kind))
 
 
@@ -53,7 +53,7 @@ def union_hook(union: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     def structure(value: Any, _: Any) -> Any:
         found = readers.get(value.__class__)
         if found is None:
-            raise Refused(text)
+            raise Mismatch(text)
         return found[0](value, found[1])
 
     return structure

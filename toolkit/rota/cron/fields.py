@@ -1,4 +1,4 @@
-"""Reading a cron expression: text in, one bit mask per field out, or an InvalidCron that points at the character."""
+"""Reads a cron expression into one bit mask per field, or raises an InvalidCron that points at the character."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple, NoReturn
 
 from rota.errors import InvalidCron
+from rota.model.validation import cut
 
 MONTH_NAMES: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 DAY_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -18,6 +19,7 @@ MACROS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+MAX_EXPRESSION: Final = 1000  # characters; parsing takes time in proportion, and int() reads so many digits
 _LONGEST_MONTH: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -92,11 +94,11 @@ class Span(NamedTuple):
 
 
 def parse(expression: str) -> Fields:
-    """The fields of an expression (CRON-1); refuses what is wrong and what never matches (CRON-10)."""
+    """The fields of an expression (CRON-1); refuses wrong ones and those that never match (CRON-10)."""
     pieces = _pieces(expression)
     if pieces and pieces[0].text.startswith("@"):
         return parse(_macro(pieces))
-    spans = _named(expression, pieces)
+    spans = _fields_of(expression, pieces)
     read = [_field(span, kind) for span, kind in zip(spans, _KINDS[-len(spans) :], strict=True)]
     fields = Fields(read[0] if len(read) == 6 else None, *read[-5:])
     _refuse_never(fields, spans[-3])
@@ -108,7 +110,7 @@ def check_posix(expression: str) -> None:
     pieces = _pieces(expression)
     if len(pieces) == 6:
         pieces[5].refuse("POSIX cron has five fields, there are no seconds")
-    for span in pieces if len(pieces) != 5 else _named(expression, pieces):
+    for span in pieces if len(pieces) != 5 else _fields_of(expression, pieces):
         _check_posix_field(span)
 
 
@@ -124,10 +126,13 @@ def _check_posix_field(span: Span) -> None:
 
 
 def _pieces(expression: str) -> list[Span]:
+    if len(expression) > MAX_EXPRESSION:
+        reason = f"has {len(expression)} characters, at most {MAX_EXPRESSION} are allowed"
+        raise InvalidCron(cut(expression), reason)
     return [Span(expression, found[0], found.start(), "expression") for found in re.finditer(r"[^ \t]+", expression)]
 
 
-def _named(expression: str, pieces: list[Span]) -> list[Span]:
+def _fields_of(expression: str, pieces: list[Span]) -> list[Span]:
     if len(pieces) < 5:
         given = f"{len(pieces)} given" if pieces else "the expression is empty"
         end = Span(expression, "", len(expression.rstrip(" \t")), "expression")
@@ -144,7 +149,7 @@ def _macro(pieces: list[Span]) -> str:
     if word == "@every":
         pieces[0].refuse("@every is not known; write a step such as */5 in the minute field")
     if word not in MACROS:
-        pieces[0].refuse(f"{pieces[0].text} is not known; there are {', '.join(MACROS)}")
+        pieces[0].refuse(f"{cut(pieces[0].text)} is not known; there are {', '.join(MACROS)}")
     if len(pieces) > 1:
         pieces[1].refuse(f"nothing may follow {pieces[0].text}")
     return MACROS[word]
@@ -191,7 +196,7 @@ def _range(span: Span, found: re.Match[str], kind: Kind) -> tuple[int, int]:
     end = span.cut(*found.span("last"))
     high = _value(end, kind)
     if kind is WEEKDAY and high == 0 < low and not end.text.isdigit():
-        high = 7  # SUN closes a week as well as it opens one: FRI-SUN is 5-7
+        high = 7  # SUN may also end a range: FRI-SUN is 5-7
     if high < low:
         top = 6 if kind is WEEKDAY else kind.high
         end.refuse(f"the range {low}-{high} runs backwards; write two: {low}-{top},{kind.low}-{high}")
@@ -202,32 +207,27 @@ def _step(span: Span, found: re.Match[str], kind: Kind) -> int:
     if not found["slash"]:
         return 1
     if not found["star"] and not found["dash"]:
-        first = found["first"]
-        span.refuse(f"a step needs * or a range: write {first}-{kind.high}/{found['step'] or 1}", found.start("slash"))
+        written = f"{cut(found['first'])}-{kind.high}/{cut(found['step'] or '1')}"
+        span.refuse(f"a step needs * or a range: write {written}", found.start("slash"))
     if found["step"] is None:
         span.refuse("the step has no number", found.end("slash"))
-    step = _number(found["step"])
+    step = int(found["step"])
     if not 1 <= step <= kind.high:
         wrong = "is 0" if step == 0 else f"is wider than the field ({kind.low}-{kind.high})"
         span.refuse(f"the step {wrong}", found.start("step"))
     return step
 
 
-def _number(digits: str) -> int:
-    # Everything over four digits is out of range anyway, and int() refuses thousands of digits with its own error.
-    return int(digits.lstrip("0")[:4] or "0")
-
-
 def _value(span: Span, kind: Kind) -> int:
     if not span.text.isdigit():
-        return _named_value(span, kind)
-    value = _number(span.text)
+        return _value_of_name(span, kind)
+    value = int(span.text)
     if not kind.low <= value <= kind.high:
         span.refuse(f"{span.text[:12]} is out of range, {kind.name} goes from {kind.low} to {kind.high}")
     return value
 
 
-def _named_value(span: Span, kind: Kind) -> int:
+def _value_of_name(span: Span, kind: Kind) -> int:
     word = span.text.upper()
     if word not in kind.names:
         _refuse_name(span, word, kind)
@@ -237,16 +237,16 @@ def _named_value(span: Span, kind: Kind) -> int:
 def _refuse_name(span: Span, word: str, kind: Kind) -> NoReturn:
     for other in (MONTH, WEEKDAY):
         if word in other.names:
-            span.refuse(f"{span.text} is a {other.name} name and does not belong here")
+            span.refuse(f"{cut(span.text)} is a {other.name} name and does not belong here")
     if word in ("L", "LW", "W"):
         _refuse_character(span, 0, kind)
     known = next((name for name in kind.names if word.startswith(name)), None)
     if known and word != known + "L":
-        span.refuse(f"{span.text} is not known; write {known}")
+        span.refuse(f"{cut(span.text)} is not known; write {known}")
     if known:
         _refuse_character(span, 3, kind)
     listed = f"; it takes numbers and {', '.join(kind.names)}" if kind.names else "; it takes numbers"
-    span.refuse(f"{span.text} is not a {kind.name}{listed}")
+    span.refuse(f"{cut(span.text)} is not a {kind.name}{listed}")
 
 
 _ALTERNATIVES: Final = {
@@ -275,6 +275,6 @@ def never_falls_due(fields: Fields) -> bool:
 
 
 def _refuse_never(fields: Fields, day: Span) -> None:
-    # Within 400 years every date falls on every weekday, so only the length of the months can be in the way.
+    # Within 400 years every date falls on every weekday, so only a month that is too short prevents a match.
     if not fields.is_either and never_falls_due(fields):
-        day.refuse(f"never matches: there is no day {fields.day.text} in month {fields.month.text}")
+        day.refuse(f"never matches: there is no day {cut(fields.day.text)} in month {cut(fields.month.text)}")

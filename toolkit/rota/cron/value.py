@@ -1,9 +1,8 @@
-"""`Cron`: when a job is due, as a value."""
+"""`Cron`: the schedule of a job, as a value."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 
 from attrs import frozen
 
@@ -13,9 +12,11 @@ from rota.cron.host import host_zone
 from rota.cron.plan import Plan, plan_for
 from rota.cron.zone import DAY, EPOCH, Zone, zone_named
 from rota.errors import ScheduleError
+from rota.model.choice import Choice
+from rota.model.validation import MAX_NAME, Checks, check_text, check_wait, is_a, kind_of, member, optional
 
 
-class Misfire(Enum):
+class Misfire(Choice):
     """What happens to occurrences that came due while nobody decided them (CRON-7)."""
 
     ONCE = "once"
@@ -24,7 +25,7 @@ class Misfire(Enum):
     """None, except the latest if it is less than a minute (second) late."""
 
 
-class Overlap(Enum):
+class Overlap(Choice):
     """What happens to an occurrence while an earlier run of the job is unfinished (CRON-8)."""
 
     SKIP = "skip"
@@ -53,11 +54,7 @@ class Cron(_Compiled):
     overlap: Overlap = Overlap.SKIP
 
     def __attrs_post_init__(self) -> None:
-        _check("trigger.expression", self.expression, str, "a cron expression as text")
-        _check("trigger.tz", self.tz, str, "the name of a time zone as text")
-        _check("trigger.misfire", self.misfire, Misfire, "Misfire.ONCE or Misfire.SKIP")
-        _check("trigger.overlap", self.overlap, Overlap, "Overlap.SKIP or Overlap.QUEUE")
-        _check_grace(self.grace)
+        _check_fields(self)
         object.__setattr__(self, "_plan", plan_for(self.expression))
         object.__setattr__(self, "_zone", zone_named(self.tz))
 
@@ -71,8 +68,7 @@ class Cron(_Compiled):
         overlap: Overlap = Overlap.SKIP,
     ) -> Cron:
         """The same, but only what POSIX has: five fields of numbers, lists, ranges and `*`, Sunday as 0 (CRON-1)."""
-        _check("trigger.expression", expression, str, "a cron expression as text")
-        check_posix(expression)
+        check_posix(check_text("trigger.expression", expression))
         return cls(expression, tz, misfire, grace, overlap)
 
     @classmethod
@@ -84,12 +80,13 @@ class Cron(_Compiled):
         overlap: Overlap = Overlap.SKIP,
     ) -> Cron:
         """The same in this machine's time zone, looked up now and kept by name (CRON-3)."""
-        _check("trigger.expression", expression, str, "a cron expression as text")
         return cls(expression, host_zone(), misfire, grace, overlap)
 
     def as_stored_in(self, tz: str) -> Cron:
-        """The same in a zone that was known where it was made, but need not be here: other machines have other zone
-        data. It is looked up when it is first needed, and only then a ScheduleError says that there is none."""
+        """The same in a zone that this machine may not know, because another machine with other zone data stored it.
+
+        The zone is looked up when it is first needed; only then a ScheduleError says that there is none.
+        """
         stored = object.__new__(Cron)
         for name in ("expression", "misfire", "grace", "overlap", "_plan"):
             object.__setattr__(stored, name, getattr(self, name))
@@ -97,7 +94,7 @@ class Cron(_Compiled):
         return stored
 
     def __getattr__(self, name: str) -> Zone:
-        if name != "_zone":  # only of a stored one this is not set
+        if name != "_zone":  # which as_stored_in leaves unset
             raise AttributeError(f"'Cron' object has no attribute {name!r}", name=name, obj=self)
         object.__setattr__(self, "_zone", zone_named(self.tz))
         return self._zone
@@ -116,9 +113,10 @@ class Cron(_Compiled):
         """The first occurrence strictly after `instant`, in UTC."""
         try:
             since = instant - EPOCH
-        except TypeError:
+            start = since.days * DAY + since.seconds
+        except Exception:
             raise _not_an_instant(instant) from None
-        second = self._zone.next(self._plan, since.days * DAY + since.seconds)
+        second = self._zone.next(self._plan, start)
         try:
             return datetime.fromtimestamp(second, UTC)
         except (ValueError, OverflowError, OSError):  # some platforms take no negative number
@@ -161,28 +159,43 @@ def _unpickled(expression: str, tz: str, misfire: Misfire, grace: timedelta | No
     return Cron(expression, "UTC", misfire, grace, overlap).as_stored_in(tz)
 
 
-def _check(field: str, value: object, wanted: type, meant: str) -> None:
-    if not isinstance(value, wanted):
-        raise ScheduleError(field, f"must be {meant}, not {type(value).__name__}")
+def _check_tz(field: str, value: object) -> str:
+    tz = check_text(field, value)
+    if len(tz) > MAX_NAME:
+        raise ScheduleError(field, f"has {len(tz)} characters; give an IANA name such as 'Europe/Berlin'")
+    return tz
 
 
-def _check_grace(grace: object) -> None:
-    if grace is None:
-        return
-    if not isinstance(grace, timedelta):
-        raise ScheduleError("trigger.grace", f"must be a timedelta or None, not {type(grace).__name__}")
-    if grace < timedelta(0):
-        raise ScheduleError("trigger.grace", f"must not be negative, is {grace}")
+_check_fields = Checks(
+    "trigger.",
+    expression=check_text,
+    tz=_check_tz,
+    misfire=member(Misfire),
+    grace=optional(check_wait),
+    overlap=member(Overlap),
+)
+
+
+def check_cron(cron: Cron) -> Cron:
+    """Return a Cron whose fields are in order, also if it was made without its constructor, or raise.
+
+    Its time zone need not be known here: see `Cron.as_stored_in`.
+    """
+    _check_fields(cron)
+    object.__setattr__(cron, "_plan", plan_for(cron.expression))
+    return cron
 
 
 def _since_epoch(instant: datetime) -> timedelta:
-    try:
-        return instant - EPOCH
-    except TypeError:
-        raise _not_an_instant(instant) from None
+    if is_a(instant, datetime):
+        try:
+            return instant - EPOCH
+        except Exception:  # no time zone, or one of others that raises
+            pass
+    raise _not_an_instant(instant)
 
 
 def _not_an_instant(given: object) -> ScheduleError:
-    if isinstance(given, datetime):
+    if is_a(given, datetime):
         return ScheduleError("instant", "must be an aware datetime, this one has no time zone")
-    return ScheduleError("instant", f"must be an aware datetime, not {type(given).__name__}")
+    return ScheduleError("instant", f"must be an aware datetime, not {kind_of(given)}")

@@ -75,7 +75,7 @@ class Zone:
         found = 0
         while second <= last:
             start, end, offset, fresh = self.stretch(second)
-            # Local days that lie wholly inside the stretch, clear of what a gap or a fold at its start moves about.
+            # Local days wholly inside the stretch, which a gap or fold at its start does not touch.
             begin = max(second, start + 1) + offset
             first_day = -(-max(begin, fresh if plan.is_fixed else begin) // DAY)
             last_day = (min(end, last + 1) + offset) // DAY
@@ -111,7 +111,7 @@ class Zone:
             found = plan.at_or_after(second + offset)
             if found - offset < end:
                 return found - offset
-            # A fold soon after may repeat what was passed; later on only `found` and what follows it can come.
+            # A fold soon after may repeat local times before `found`; later than that nothing earlier can recur.
             second = end if end - second < _MARGIN else max(end, found - DAY)
 
     def _previous_elapsed(self, plan: Plan, second: int) -> int:
@@ -177,7 +177,7 @@ class Zone:
 
 @lru_cache(maxsize=1024)
 def zone_named(key: str) -> Zone:
-    """The zone of an IANA name; all schedules in it share what was found out about it."""
+    """The zone of an IANA name; all schedules in it share its table of offsets."""
     if key == "UTC":
         return Zone(UTC)
     if key == "localtime" or key.startswith(("posix/", "right/")):

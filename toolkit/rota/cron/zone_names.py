@@ -1,4 +1,4 @@
-"""From what somebody wrote instead of a time zone to the IANA names they may have meant."""
+"""Suggests IANA names for a time zone that does not exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
-# Where an abbreviation leads to, in this order; what each place's clocks are called is taken from the zone data.
+# Places suggested for an abbreviation, in this order; the abbreviations that each one uses come from the zone data.
 _PLACES: Final = (
     "Europe/Berlin", "Europe/London", "Europe/Lisbon", "Europe/Athens", "Europe/Moscow",
     "America/New_York", "America/Chicago", "America/Denver", "America/Los_Angeles", "America/Anchorage",
@@ -22,12 +22,12 @@ _PLACES: Final = (
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d\d?)(?::?00)?|Z", re.ASCII)
 _POSIX: Final = re.compile(r"([A-Z]{3,5})(?:[+-]?\d[\d:]*([A-Z]{3,5})?.*)?", re.ASCII)  # CET, CET-1CEST
 _MOST: Final = 3
-_LONGEST: Final = 80  # nothing longer is like a name
+_LONGEST: Final = 80  # characters; no IANA name is longer
 
 
-@lru_cache(maxsize=256)  # slow, and a stored job may ask every second
+@lru_cache(maxsize=256)  # slow, and the ticker asks again for a stored job
 def suggestion(key: str) -> str:
-    """What to write instead, as the end of a sentence."""
+    """The names to write instead, as the end of a sentence."""
     text = key[:_LONGEST]
     if offset := _of_offset(text.upper()):
         return f"; {offset!r} is the zone of that offset, a place such as 'Europe/Berlin' has summer time too"
@@ -38,7 +38,7 @@ def suggestion(key: str) -> str:
     return "; give an IANA name such as 'Europe/Berlin'"
 
 
-@lru_cache(maxsize=1)  # which reads every file there is
+@lru_cache(maxsize=1)  # slow: it reads every file of the zone data
 def _known() -> frozenset[str]:
     return frozenset(available_timezones())
 
@@ -61,7 +61,7 @@ def _of_abbreviation(text: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _clock_names(place: str) -> frozenset[str | None]:
-    if place not in _known():  # a machine with little zone data
+    if place not in _known():  # not every machine has all zones
         return frozenset()
     return frozenset(datetime(2026, month, 1, tzinfo=UTC).astimezone(ZoneInfo(place)).tzname() for month in (1, 7))
 

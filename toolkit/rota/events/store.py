@@ -7,10 +7,11 @@ from typing import Protocol
 from attrs import evolve
 
 from rota.backend.fact import Fact
-from rota.errors import ScheduleError
 from rota.model.causation import current_run
 from rota.model.event import Event
-from rota.model.validation import check_limit, check_name
+from rota.model.validation import check_limit, check_name, optional, whole
+
+_check_keep = optional(whole(1))
 
 
 class EventStore(Protocol):
@@ -71,9 +72,7 @@ class InMemoryEventStore:
     """The newest `keep` events (None: all of them), from position 1 on. Whoever reads late misses the older ones."""
 
     def __init__(self, keep: int | None = 100_000) -> None:
-        if keep is not None and keep < 1:
-            raise ScheduleError("keep", "must be None (no limit) or at least 1")
-        self._keep = keep
+        self._keep: int | None = _check_keep("keep", keep)
         self._events: list[Event] = []
         self._forgotten = 0  # the position of the event before the first one here
         self.positions: dict[int, int] | None = {}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast, overload
 
-from rota.errors import ServiceNotFound
+from rota.errors import ScheduleError, ServiceNotFound
+from rota.model.validation import check_name, is_a, kind_of, type_name
 
 T = TypeVar("T")
 
@@ -24,12 +25,13 @@ class Services:
     __slots__ = ("_offered",)
 
     def __init__(self, offered: Mapping[type[Any] | str, Any] | None = None) -> None:
-        self._offered = {key: _maker(key, value) for key, value in (offered or {}).items()}
+        items = {} if offered is None else _items(offered)
+        self._offered = {key: _maker(key, value) for key, value in items.items()}
 
     @classmethod
     def of(cls, offered: Mapping[type[Any] | str, Any]) -> Services:
         """Offer these instances and factories."""
-        return cls(offered)
+        return cls(_items(offered))
 
     @overload
     def get(self, wanted: type[T]) -> T: ...
@@ -39,18 +41,33 @@ class Services:
         """The service of that very type or name; ServiceNotFound lists what there is."""
         make = self._offered.get(wanted)
         if make is None:
-            raise ServiceNotFound(_shown(wanted), sorted(map(_shown, self._offered)))
+            raise ServiceNotFound(_text(wanted), sorted(map(_text, self._offered)))
         return make()
 
     def __contains__(self, wanted: object) -> bool:
         return wanted in self._offered
 
     def __repr__(self) -> str:
-        return f"Services({', '.join(sorted(map(_shown, self._offered)))})"
+        return f"Services({', '.join(sorted(map(_text, self._offered)))})"
 
 
-def _shown(key: type[Any] | str) -> str:
-    return repr(key) if isinstance(key, str) else key.__qualname__
+def _items(offered: Any) -> dict[type[Any] | str, Any]:
+    """The mapping as a plain dict whose keys are types and names."""
+    try:
+        items = dict(offered) if is_a(offered, Mapping) else None
+    except Exception:
+        items = None
+    if items is None:
+        raise ScheduleError("services", f"must be a mapping from types or names to services, not {kind_of(offered)}")
+    return {_key(key): service for key, service in items.items()}
+
+
+def _key(key: object) -> type[Any] | str:
+    return key if isinstance(key, type) else check_name("services", key)
+
+
+def _text(key: type[Any] | str) -> str:
+    return repr(key) if isinstance(key, str) else type_name(key)
 
 
 def _maker(key: type[Any] | str, value: Any) -> Callable[[], Any]:

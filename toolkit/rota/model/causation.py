@@ -1,4 +1,4 @@
-"""Which run is at work here: events written meanwhile carry it as their cause (EVENT-6)."""
+"""The run whose handler is executing here: events that it writes carry it as their cause (EVENT-6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 class RunCause(Protocol):
-    """A run, as far as causation goes: `depth` counts the runs before it in the chain."""
+    """The part of a run that its events carry: `depth` counts the runs before it in the chain."""
 
     @property
     def run_id(self) -> UUID: ...

@@ -1,35 +1,48 @@
-"""The job as data: what runs, when, and how it is retried. Values check themselves when made (REG-5)."""
+"""The job as data: its handler, its trigger and its retries. Values check themselves when made (REG-5)."""
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
-from enum import Enum
 from typing import Any
 
-from attrs import Attribute, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from rota.cron import Cron
+from rota.cron.value import check_cron
 from rota.errors import ScheduleError
 from rota.model.capability import Precision
-from rota.model.validation import DEFAULT_SCOPE, check_duration, check_name, check_payload, shown
-
-
-def _name(_: object, attribute: Attribute[Any], value: object) -> None:
-    check_name(attribute.name, value)
+from rota.model.choice import Choice
+from rota.model.validation import (
+    DEFAULT_SCOPE,
+    Checks,
+    check_duration,
+    check_fraction,
+    check_name,
+    check_payload,
+    check_seconds,
+    check_wait,
+    exactly,
+    length_only,
+    member,
+    optional,
+    tuple_of,
+    whole,
+)
 
 
 @frozen
 class OnEvent:
     """Run once for each matching event (EVENT-1); with a subject, only for events with exactly that subject."""
 
-    source_module: str = field(validator=_name)
-    event_type: str = field(validator=_name)
+    source_module: str
+    event_type: str
     subject: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        if self.subject is not None:
-            check_name("subject", self.subject)
+        _check_on_event(self)
+
+
+_check_on_event = Checks(source_module=check_name, event_type=check_name, subject=optional(check_name))
 
 
 @frozen
@@ -40,12 +53,21 @@ class Manual:
 Trigger = Cron | OnEvent | Manual
 
 
-def _seconds(*seconds: float) -> tuple[timedelta, ...]:
-    return tuple(timedelta(seconds=value) for value in seconds)
+_check_trigger_kind = exactly(Cron, OnEvent, Manual)
 
 
-def _as_backoff(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value
+def _check_trigger(field: str, value: object) -> Trigger:
+    trigger: Trigger = _check_trigger_kind(field, value)
+    if isinstance(trigger, OnEvent):
+        _check_on_event(trigger)
+    return check_cron(trigger) if isinstance(trigger, Cron) else trigger
+
+
+_DEFAULT_BACKOFF = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=15))
+
+
+def _as_backoff(value: Any) -> Any:  # the signature says that a list is welcome, the check makes it a tuple
+    return value
 
 
 @frozen
@@ -57,22 +79,12 @@ class RetryPolicy:
     """
 
     max_attempts: int | None = 3
-    backoff: tuple[timedelta, ...] = field(default=_seconds(60, 300, 900), converter=_as_backoff)
+    backoff: tuple[timedelta, ...] = field(default=_DEFAULT_BACKOFF, converter=_as_backoff)
     jitter: float = 0.1
     dead_letter_after: timedelta | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_attempts(self.max_attempts)
-        if not isinstance(self.backoff, tuple) or not self.backoff:
-            raise ScheduleError("retry.backoff", "must be a non-empty tuple of timedeltas")
-        for position, wait in enumerate(self.backoff):
-            check_duration(f"retry.backoff[{position}]", wait, zero=True)
-        if isinstance(self.jitter, bool) or not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 1:
-            raise ScheduleError("retry.jitter", "must be a number from 0 to 1")
-        if math.isnan(self.jitter):
-            raise ScheduleError("retry.jitter", "must be a number from 0 to 1")
-        if self.dead_letter_after is not None:
-            check_duration("retry.dead_letter_after", self.dead_letter_after)
+        _check_retry_fields(self)
 
     @classmethod
     def single_attempt(cls) -> RetryPolicy:
@@ -82,88 +94,121 @@ class RetryPolicy:
     @classmethod
     def fixed(cls, seconds: float = 5, attempts: int | None = 3) -> RetryPolicy:
         """The same wait every time, without jitter."""
-        return cls(max_attempts=attempts, backoff=_seconds(seconds), jitter=0.0)
+        return cls(max_attempts=attempts, backoff=(check_seconds("seconds", seconds),), jitter=0.0)
 
 
-def _check_attempts(value: object) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise ScheduleError("retry.max_attempts", "must be None (no limit) or a whole number of at least 1")
+_check_retry_fields = Checks(
+    "retry.",
+    max_attempts=optional(whole(1)),
+    backoff=tuple_of(check_wait, least=1),
+    jitter=check_fraction,
+    dead_letter_after=optional(check_duration),
+)
+
+
+_check_retry_kind = exactly(RetryPolicy)
+
+
+def _check_retry(field: str, value: object) -> RetryPolicy:
+    retry: RetryPolicy = _check_retry_kind(field, value)
+    _check_retry_fields(retry)
+    return retry
 
 
 @frozen
 class IdempotencyKey:
     """A key that makes a repeated call a no-op for `ttl` (KEY-1 to KEY-4)."""
 
-    key: str = field(validator=_name)
+    key: str
     ttl: timedelta
 
     def __attrs_post_init__(self) -> None:
-        check_duration("ttl", self.ttl)
+        _check_key_fields(self)
+
+
+_check_key_fields = Checks(key=check_name, ttl=check_duration)
+_check_key_kind = exactly(IdempotencyKey)
+
+
+def check_idempotency_key(field: str, value: object) -> IdempotencyKey:
+    """Return an IdempotencyKey whose fields are in order, or raise."""
+    key: IdempotencyKey = _check_key_kind(field, value)
+    _check_key_fields(key)
+    return key
+
+
+def _check_payload(_: str, value: object) -> bytes:
+    return check_payload(value)
 
 
 @frozen
 class TriggerOnce:
     """One of many triggers: what `trigger_once` takes, as a value for `Scheduler.trigger_many`."""
 
-    job_id: str = field(validator=_name)
-    payload: bytes | None = field(default=None, repr=shown)  # None: the job's
+    job_id: str
+    payload: bytes | None = field(default=None, repr=length_only)  # None: the job's
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
-    scope_id: str = field(default=DEFAULT_SCOPE, validator=_name)
+    scope_id: str = DEFAULT_SCOPE
+
+    def __attrs_post_init__(self) -> None:
+        _check_trigger_once(self)
 
 
+_check_trigger_once = Checks(
+    job_id=check_name,
+    payload=optional(_check_payload),
+    delay=optional(check_wait),
+    idempotency_key=optional(check_idempotency_key),
+    scope_id=check_name,
+)
 _DEFAULT_RETRY = RetryPolicy()
 
 
 @frozen
 class JobDefinition:
-    """A job: `(scope_id, job_id)` names it, everything else says what to do."""
+    """A job: `(scope_id, job_id)` identifies it, the other fields say what it does and when."""
 
-    job_id: str = field(validator=_name)
-    handler_name: str = field(validator=_name)
+    job_id: str
+    handler_name: str
     trigger: Cron | OnEvent | Manual
     retry: RetryPolicy = _DEFAULT_RETRY
     idempotency_key: IdempotencyKey | None = None
     precision: Precision = Precision.MINUTE
-    payload: bytes = field(default=b"", repr=shown)
-    scope_id: str = field(default=DEFAULT_SCOPE, validator=_name)
-    created_by: str = field(default="system", validator=_name)
+    payload: bytes = field(default=b"", repr=length_only)
+    scope_id: str = DEFAULT_SCOPE
+    created_by: str = "system"
     timeout: timedelta | None = None
-    queue: str = field(default="default", validator=_name)
+    queue: str = "default"
     priority: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self._check_types()
-        object.__setattr__(self, "payload", check_payload(self.payload))
+        _check_definition(self)
         if isinstance(self.trigger, Cron) and self.trigger.has_seconds and self.precision is not Precision.SECOND:
             raise ScheduleError("precision", "a six-field expression needs Precision.SECOND")
-        if self.timeout is not None:
-            check_duration("timeout", self.timeout)
-
-    def _check_types(self) -> None:
-        for name, types in _TYPES.items():
-            value = getattr(self, name)
-            if not isinstance(value, types) or (name == "priority" and isinstance(value, bool)):
-                wanted = " or ".join(kind.__name__ for kind in types)
-                raise ScheduleError(name, f"must be {wanted}, not {type(value).__name__}")
-        if not -(2**31) <= self.priority < 2**31:
-            raise ScheduleError("priority", "must fit into 32 bits")
 
     def without_key(self) -> JobDefinition:
-        """The definition as it is stored and compared: keys aside (REG-2)."""
+        """The definition as it is stored and compared: without its idempotency key (REG-2)."""
         return self if self.idempotency_key is None else evolve(self, idempotency_key=None)
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "trigger": (Cron, OnEvent, Manual),
-    "retry": (RetryPolicy,),
-    "idempotency_key": (IdempotencyKey, type(None)),
-    "precision": (Precision,),
-    "priority": (int,),
-}
+_check_definition = Checks(
+    job_id=check_name,
+    handler_name=check_name,
+    trigger=_check_trigger,
+    retry=_check_retry,
+    idempotency_key=optional(check_idempotency_key),
+    precision=member(Precision),
+    payload=_check_payload,
+    scope_id=check_name,
+    created_by=check_name,
+    timeout=optional(check_duration),
+    queue=check_name,
+    priority=whole(-(2**31), 2**31 - 1),
+)
 
 
-class ScheduleOutcome(Enum):
+class ScheduleOutcome(Choice):
     """What `schedule` did (REG-1 to REG-3, KEY-1)."""
 
     REGISTERED = "registered"
@@ -180,3 +225,10 @@ class ScheduleDiff:
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        _check_diff(self)
+
+
+_job_ids = tuple_of(check_name, most=1_000_000)
+_check_diff = Checks(added=_job_ids, changed=_job_ids, removed=_job_ids, unchanged=_job_ids)

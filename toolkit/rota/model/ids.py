@@ -28,7 +28,7 @@ def new_run_id() -> UUID:
     bits = _random.getrandbits(74)
     value = (time_ns() // 1_000_000 << 80) | _VERSION | ((bits >> 62) << 64) | _VARIANT | (bits & 0x3FFFFFFFFFFFFFFF)
     run_id: UUID = _new(UUID)
-    _set(run_id, "int", value)  # UUID's own constructor checks what cannot be wrong here, at three times the cost
+    _set(run_id, "int", value)  # UUID's own constructor checks again, at three times the cost
     _set(run_id, "is_safe", _UNKNOWN)
     return run_id
 

@@ -1,34 +1,25 @@
-"""What a handler may say about its attempt. Returning None is `Succeeded()`, raising is `Failed` (RETRY-3)."""
+"""What a handler may return about its attempt. None means `Succeeded()`, raising means `Failed` (RETRY-3)."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from attrs import field, frozen
+from attrs import frozen
 
-from rota.errors import ScheduleError
-from rota.model.validation import check_duration
-
-_MOST_RECORDS = 2**63 - 1  # what every store can keep
-
-
-def _check_records(_: object, __: object, value: int | None) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_RECORDS:
-        raise ScheduleError("records_processed", "must be None or a whole number from 0 to 2**63 - 1")
-
-
-def _check_after(_: object, __: object, value: timedelta | None) -> None:
-    if value is not None:
-        check_duration("after", value, zero=True)
+from rota.model.validation import MAX_STORED_WHOLE, Checks, check_flag, check_text, check_wait, optional, whole
 
 
 @frozen
 class Succeeded:
     """The attempt reached its end."""
 
-    records_processed: int | None = field(default=None, validator=_check_records)
+    records_processed: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check_succeeded(self)
+
+
+_check_succeeded = Checks(records_processed=optional(whole(0, MAX_STORED_WHOLE)))
 
 
 @frozen
@@ -38,12 +29,23 @@ class Failed:
     reason: str
     permanent: bool = False
 
+    def __attrs_post_init__(self) -> None:
+        _check_failed(self)
+
+
+_check_failed = Checks(reason=check_text, permanent=check_flag)
+
 
 @frozen
 class Retry:
     """Try again, after exactly `after`, or after the policy's backoff."""
 
-    after: timedelta | None = field(default=None, validator=_check_after)
+    after: timedelta | None = None
 
+    def __attrs_post_init__(self) -> None:
+        _check_retry(self)
+
+
+_check_retry = Checks(after=optional(check_wait))
 
 JobResult = Succeeded | Failed | Retry

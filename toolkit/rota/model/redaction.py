@@ -1,4 +1,4 @@
-"""Definitions without their payload, for those who only look (ACCESS-2)."""
+"""Definitions without their payload, for callers who may only read (ACCESS-2)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def _values(definition: JobDefinition, **changes: Any) -> dict[str, Any]:
 
 
 def redacted(definition: JobDefinition) -> RedactedDefinition:
-    """The definition as JobApi shows it."""
+    """The definition as JobApi returns it."""
     return RedactedDefinition(**_values(definition, payload=b""), payload_size=len(definition.payload))
 
 
 def plain(definition: JobDefinition, **changes: Any) -> JobDefinition:
-    """The definition as it is stored: of no other class, so that the same one again is UNCHANGED (REG-2), and never one
-    that would replace a payload by nothing."""
+    """The definition as it is stored: checked again, and of no subclass, so that the same one is UNCHANGED (REG-2).
+
+    A redacted definition is refused if it had a payload: storing it would delete the payload.
+    """
     if isinstance(definition, RedactedDefinition) and definition.payload_size:
         reason = "was left out when the definition was read; get it with reveal_payload() first"
         raise ScheduleError("payload", reason)

@@ -1,18 +1,32 @@
-"""Runs, attempts and what can be read about them. Frozen values, built when read."""
+"""Runs, attempts and the status of jobs: frozen values, built when they are read."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from enum import Enum
+from typing import Any
 from uuid import UUID
 
 from attrs import frozen
 
+from rota.model.as_json import as_json
+from rota.model.choice import Choice
 from rota.model.definition import JobDefinition
-from rota.model.validation import check_duration, check_whole
+from rota.model.validation import (
+    MAX_STORED_WHOLE,
+    Checks,
+    check_duration,
+    check_instant,
+    check_text,
+    check_uuid,
+    instance_of,
+    member,
+    optional,
+    tuple_of,
+    whole,
+)
 
 
-class RunState(Enum):
+class RunState(Choice):
     """Where a run stands; the last three are final."""
 
     QUEUED = "queued"
@@ -30,7 +44,7 @@ class RunState(Enum):
 _FINAL = frozenset({RunState.SUCCEEDED, RunState.DEAD, RunState.CANCELLED})
 
 
-class Cause(Enum):
+class Cause(Choice):
     """Why a run exists."""
 
     CRON = "cron"
@@ -40,7 +54,7 @@ class Cause(Enum):
     BACKFILL = "backfill"
 
 
-class AttemptOutcome(Enum):
+class AttemptOutcome(Choice):
     """How one attempt ended."""
 
     SUCCEEDED = "succeeded"
@@ -61,6 +75,24 @@ class Attempt:
     error: str | None
     node_id: str
     fencing_token: int
+
+    def __attrs_post_init__(self) -> None:
+        _check_attempt(self)
+
+
+_maybe_text = optional(check_text)
+_maybe_instant = optional(check_instant)
+_maybe_uuid = optional(check_uuid)
+_count = whole(0, MAX_STORED_WHOLE)
+_check_attempt = Checks(
+    number=_count,
+    started_at=check_instant,
+    ended_at=_maybe_instant,
+    outcome=optional(member(AttemptOutcome)),
+    error=_maybe_text,
+    node_id=check_text,
+    fencing_token=_count,
+)
 
 
 @frozen
@@ -93,6 +125,39 @@ class JobRun:
     records_processed: int | None
     node_id: str | None
 
+    def __attrs_post_init__(self) -> None:
+        _check_run(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as JSON-ready values, for a web handler to return; runs hold no payload."""
+        return as_json(self)
+
+
+_check_run = Checks(
+    run_id=check_uuid,
+    job_id=check_text,
+    scope_id=check_text,
+    handler_name=check_text,
+    state=member(RunState),
+    cause=member(Cause),
+    due=_maybe_instant,
+    event_id=_maybe_text,
+    replay_of=_maybe_uuid,
+    covers_from=_maybe_instant,
+    covers_to=_maybe_instant,
+    missed_count=_count,
+    queued_at=check_instant,
+    started_at=_maybe_instant,
+    ended_at=_maybe_instant,
+    next_attempt_at=_maybe_instant,
+    attempt=_count,
+    attempts=tuple_of(instance_of(Attempt), most=MAX_STORED_WHOLE),
+    error=_maybe_text,
+    reason=_maybe_text,
+    records_processed=optional(_count),
+    node_id=_maybe_text,
+)
+
 
 @frozen
 class JobStatus:
@@ -107,6 +172,25 @@ class JobStatus:
     last_success_at: datetime | None
     last_failure_at: datetime | None
 
+    def __attrs_post_init__(self) -> None:
+        _check_status(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The status as JSON-ready values, for a web handler to return; of the payload only its size (ACCESS-2)."""
+        return as_json(self)
+
+
+_check_status = Checks(
+    definition=instance_of(JobDefinition),
+    next_due=_maybe_instant,
+    paused=_maybe_text,
+    queued=_count,
+    running=_maybe_uuid,
+    last_attempt_at=_maybe_instant,
+    last_success_at=_maybe_instant,
+    last_failure_at=_maybe_instant,
+)
+
 
 @frozen
 class Retention:
@@ -117,13 +201,13 @@ class Retention:
     dead_letters: timedelta | None = None
 
     def __attrs_post_init__(self) -> None:
-        check_whole("retention.runs", self.runs, 1)
-        check_duration("retention.age", self.age)
-        if self.dead_letters is not None:
-            check_duration("retention.dead_letters", self.dead_letters)
+        _check_retention(self)
 
 
-class DecisionKind(Enum):
+_check_retention = Checks("retention.", runs=whole(1), age=check_duration, dead_letters=optional(check_duration))
+
+
+class DecisionKind(Choice):
     """Why an occurrence made no run of its own (HIST-5)."""
 
     SKIPPED = "skipped"
@@ -136,7 +220,7 @@ class DecisionKind(Enum):
 
 @frozen
 class Decision:
-    """What became of the planned occurrences from `first` to `last`: one row for consecutive like decisions."""
+    """The decision about the planned occurrences from `first` to `last`; consecutive equal decisions are one row."""
 
     kind: DecisionKind
     first: datetime

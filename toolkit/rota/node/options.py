@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from attrs import field, frozen
 
 from rota.errors import ScheduleError
 from rota.model.run import Retention
-from rota.model.validation import check_duration, check_name, check_whole
+from rota.model.validation import (
+    Checks,
+    check_duration,
+    check_name,
+    check_wait,
+    check_whole,
+    instance_of,
+    is_a,
+    kind_of,
+    optional,
+    whole,
+)
 
 
 @frozen(kw_only=True)
 class Options:
-    """See `Scheduler`. Durations and numbers are checked; the field is named by the error."""
+    """See `Scheduler`. Every option is checked; the error names it."""
 
     queues: Mapping[str, int] | None
     concurrency: int
@@ -28,22 +40,32 @@ class Options:
     dead_letter_alarm: int
 
     def __attrs_post_init__(self) -> None:
-        check_duration("lease", self.lease)
-        check_duration("cancel_grace", self.cancel_grace, zero=True)
-        check_duration("event_memory", self.event_memory)
-        if self.drain_timeout is not None:
-            check_duration("drain_timeout", self.drain_timeout, zero=True)
-        if self.queues is not None:
-            _check_queues(self.queues)
-        check_whole("concurrency", self.concurrency, 0)
-        check_whole("lane_limit", self.lane_limit, 1)
-        check_whole("max_depth", self.max_depth, 1)
-        check_whole("dead_letter_alarm", self.dead_letter_alarm, 1)
+        _check_fields(self)
 
 
-def _check_queues(queues: Mapping[str, int]) -> None:
+def _check_queues(field: str, value: Any) -> dict[str, int]:
+    if not is_a(value, dict):
+        raise ScheduleError(field, f"must map names of queues to numbers of slots, not {kind_of(value)}")
+    queues = dict(_check_queue(field, *item) for item in dict.items(value))
     if not queues:
-        raise ScheduleError("queues", "must name at least one queue; leave it out to serve all of them")
-    for queue, slots in queues.items():
-        check_name("queues", queue)
-        check_whole(f"queues[{queue!r}]", slots, 1)
+        raise ScheduleError(field, "must name at least one queue; leave it out to serve all of them")
+    return queues
+
+
+def _check_queue(field: str, queue: object, slots: object) -> tuple[str, int]:
+    name = check_name(field, queue)
+    return name, check_whole(f"{field}[{name!r}]", slots, 1)
+
+
+_check_fields = Checks(
+    queues=optional(_check_queues),
+    concurrency=whole(0),
+    lease=check_duration,
+    drain_timeout=optional(check_wait),
+    cancel_grace=check_wait,
+    retention=instance_of(Retention),
+    lane_limit=whole(1),
+    event_memory=check_duration,
+    max_depth=whole(1),
+    dead_letter_alarm=whole(1),
+)

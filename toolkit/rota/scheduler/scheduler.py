@@ -45,7 +45,7 @@ from rota.events import EventStore, JobNotifyEventStore, Notifier
 from rota.events.store import stamped
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
-from rota.model.capability import Capability, Precision, named
+from rota.model.capability import Capability, Precision, capability_names
 from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.model.event import Event
 from rota.model.health import HealthReport
@@ -576,7 +576,7 @@ class Scheduler:
 def _check_capabilities(backend: Backend, requires: Capability) -> None:
     lacking = requires & ~backend.capabilities
     if lacking:
-        raise UnsupportedCapability(backend.name, named(lacking), named(backend.capabilities))
+        raise UnsupportedCapability(backend.name, capability_names(lacking), capability_names(backend.capabilities))
 
 
 async def _another_came_first() -> None:

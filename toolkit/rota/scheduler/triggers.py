@@ -19,7 +19,7 @@ from rota.errors import (
     TriggersRefused,
     UnsupportedCapability,
 )
-from rota.model.capability import Capability, named
+from rota.model.capability import Capability, capability_names
 from rota.model.causation import current_run
 from rota.model.definition import IdempotencyKey, TriggerOnce
 from rota.model.ids import new_run_id
@@ -78,7 +78,7 @@ class Triggering:
     async def queue_within(self, new: NewRun, transaction: object) -> UUID:
         """The same inside a transaction of the caller's, who alone knows how it goes on: nothing is repeated (TX-1)."""
         if Capability.TRANSACTIONAL_TRIGGER not in self._backend.capabilities:
-            offered = named(self._backend.capabilities)
+            offered = capability_names(self._backend.capabilities)
             raise UnsupportedCapability(self._backend.name, "TRANSACTIONAL_TRIGGER", offered, field="within")
         (answer,) = await self._backend.enqueue([new], within=transaction)
         return self._accepted(new, answer)

@@ -16,7 +16,7 @@ from attrs import define, field
 from rota.backend.messages.jobs import JobKey
 from rota.model.definition import IdempotencyKey, JobDefinition
 from rota.model.run import Cause, Decision
-from rota.model.validation import shown
+from rota.model.validation import length_only
 
 
 @define(eq=False)
@@ -86,7 +86,7 @@ class NewRun:
     run_id: UUID
     cause: Cause
     lane_limit: int
-    payload: bytes | None = field(default=None, repr=shown)  # None: the job's
+    payload: bytes | None = field(default=None, repr=length_only)  # None: the job's
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None

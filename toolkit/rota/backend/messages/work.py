@@ -18,7 +18,7 @@ from rota.backend.messages.outbox import FactKind
 from rota.model.definition import JobDefinition
 from rota.model.event import Event
 from rota.model.run import AttemptOutcome, Cause, RunState
-from rota.model.validation import shown
+from rota.model.validation import length_only
 
 
 @define(eq=False)
@@ -50,7 +50,7 @@ class Claim:
     key: JobKey
     run_id: UUID
     definition: JobDefinition
-    payload: bytes = field(repr=shown)
+    payload: bytes = field(repr=length_only)
     cause: Cause
     attempt: int
     token: int
