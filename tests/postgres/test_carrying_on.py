@@ -1,5 +1,5 @@
-"""A node that settles a run and claims is given the next run of the same lane in passing, if no lane waits; the lane
-is changed once for both. What is given is what a claim after the settlement would have been given."""
+"""RUN-1, RUN-2: a node that settles a run and claims gets the next run of the lane by one update, if no lane waits.
+It gets the run that a claim after the settlement would have returned."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ async def test_a_lease_of_another_node_does_not_go_on(backend: PostgresBackend) 
     assert ended.node_id == "node"
 
 
-async def test_what_went_on_is_not_refused_where_the_rest_is_settled(backend: PostgresBackend) -> None:
+async def test_lanes_that_carried_on_are_not_refused_when_the_rest_is_settled(backend: PostgresBackend) -> None:
     await register(backend, "ends", "goes on")
     await trigger(backend, "ends")
     await trigger(backend, "goes on", 2)
@@ -275,7 +275,7 @@ async def test_what_went_on_is_not_refused_where_the_rest_is_settled(backend: Po
     assert await seen_inside([success(each) for each in held]) == (1, 2, 1)
 
 
-async def test_no_more_lanes_go_on_than_the_claim_may_bring(backend: PostgresBackend) -> None:
+async def test_no_more_lanes_carry_on_than_the_claim_may_return(backend: PostgresBackend) -> None:
     names = [f"job {number}" for number in range(5)]
     await register(backend, *names)
     for name in names:
@@ -376,7 +376,7 @@ async def test_a_job_that_is_paused_meanwhile_does_not_go_on(backend: PostgresBa
     assert tuple((await sql("SELECT leased, ready_at FROM lane"))[0]) == (False, None)
 
 
-async def test_a_run_that_is_told_to_stop_meanwhile_leaves_no_word_to_the_next(backend: PostgresBackend) -> None:
+async def test_a_stop_request_does_not_reach_the_next_run(backend: PostgresBackend) -> None:
     await register(backend, "a")
     await trigger(backend, "a", 2)
     (first,) = held = (await claim(backend)).claims
@@ -401,7 +401,7 @@ async def test_the_lease_of_the_next_run_begins_when_its_lane_was_free(backend: 
 
 
 @pytest.mark.parametrize("beside", ["empty", "mixed", "failing"])
-async def test_who_waits_for_a_lane_holds_none_after_it_and_nothing_that_comes_after_lanes(
+async def test_a_call_that_waits_for_a_lane_holds_no_later_lane_and_no_later_row(
     backend: PostgresBackend, beside: str
 ) -> None:
     """Everybody locks lanes by number: whoever did it in two turns would stand in the way of the others."""

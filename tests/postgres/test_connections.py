@@ -1,4 +1,4 @@
-"""Connections that are cancelled, ended, refused or silent."""
+"""OPS-2: connections that are cancelled, ended, refused or silent."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_a_warm_up_opens_no_more_connections_than_there_may_be(backend: Po
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
 
 
-async def test_a_warm_up_ends_with_its_backend_and_nobody_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_warm_up_ends_with_its_backend_without_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     for number in range(15):
         backend = PostgresBackend(fresh_store(), schema=SCHEMA)
         await backend.open()
@@ -139,11 +139,11 @@ async def test_a_process_that_only_triggers_is_not_warmed_up(backend: PostgresBa
     assert backend._warm_up._task is None
 
 
-async def test_a_warm_up_goes_to_the_end_of_what_it_plays(backend: PostgresBackend) -> None:
+async def test_a_warm_up_ends_its_two_runs(backend: PostgresBackend) -> None:
     await sql("SELECT warm_up()")  # it asserts that two runs of its job have ended
 
 
-async def test_who_tells_events_has_two_connections_that_know_a_trigger(backend: PostgresBackend) -> None:
+async def test_a_process_that_relays_warms_up_two_connections(backend: PostgresBackend) -> None:
     await backend.outbox(Audience.EVENTS, "node")
     assert backend._warm_up._task is not None
     await backend._warm_up._task
@@ -182,7 +182,7 @@ async def test_no_connection_is_warmed_up_twice(backend: PostgresBackend) -> Non
     assert sorted(seen.values()) == [1, 1, 1, 1]
 
 
-async def test_a_warm_up_that_is_refused_is_let_be(backend: PostgresBackend) -> None:
+async def test_a_warm_up_that_is_refused_is_ignored(backend: PostgresBackend) -> None:
     async def refused(*calls: object) -> None:
         raise StoreUnavailable("no")
 
@@ -192,7 +192,7 @@ async def test_a_warm_up_that_is_refused_is_let_be(backend: PostgresBackend) -> 
 
 
 async def test_cancelled_calls_leave_nothing_behind(backend: PostgresBackend) -> None:
-    """B16: 200 claims, each cancelled somewhere on its way."""
+    """200 claims, each cancelled somewhere on its way."""
     await register(backend, *(f"job {number}" for number in range(20)))
     for number in range(20):
         await trigger(backend, f"job {number}")
@@ -232,7 +232,7 @@ async def test_a_cancelled_statement_ends_on_the_server_too(
     assert not caplog.records, "and nobody hears of it"
 
 
-async def test_a_call_that_the_end_meets_between_its_steps_is_told_so(backend: PostgresBackend) -> None:
+async def test_a_call_whose_connection_ends_between_its_steps_is_an_unknown_outcome(backend: PostgresBackend) -> None:
     async def step(connection: Connection) -> list[Row]:
         connection.terminate()
         await asyncio.sleep(0.01)
@@ -417,7 +417,7 @@ async def test_ended_connections_are_replaced(backend: PostgresBackend) -> None:
             pytest.fail("the backend did not come back")
 
 
-async def test_a_definition_is_not_taken_for_one_that_the_store_has_lost(backend: PostgresBackend) -> None:
+async def test_a_definition_with_a_number_given_again_is_read(backend: PostgresBackend) -> None:
     """As after a restore, or a failover to a standby that was behind: the number is another job's now."""
     await register(backend, "lost", payload=b"lost")
     assert [job.definition.job_id for job in await backend.jobs(JobQuery("default"))] == ["lost"]
@@ -439,7 +439,7 @@ async def test_a_definition_is_not_taken_for_one_that_the_store_has_lost(backend
 async def test_wake_ups_come_from_other_processes_and_again_after_the_connection_was_lost(
     backend: PostgresBackend,
 ) -> None:
-    """B24, B25: the listener is replaced by itself."""
+    """The listener is replaced by itself."""
     await register(backend, "job")
     woken = asyncio.Event()
     stop = backend.subscribe(woken.set)
@@ -458,7 +458,7 @@ async def test_wake_ups_come_from_other_processes_and_again_after_the_connection
 
 
 @pytest.mark.parametrize("error", [asyncpg.InternalClientError, AttributeError, RuntimeError])
-async def test_whatever_befalls_the_listener_it_listens_again(
+async def test_the_listener_listens_again_after_any_error(
     backend: PostgresBackend, error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver's own mistakes, too: nobody would hear of work any more, and nobody of that."""

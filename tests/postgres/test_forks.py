@@ -1,4 +1,4 @@
-"""A process that was forked after the backend was opened: the connections are its parent's, and stay whole."""
+"""OPS-2: a process forked after the backend was opened cannot use or harm its parent's connections."""
 
 from __future__ import annotations
 

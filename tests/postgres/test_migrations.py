@@ -1,4 +1,4 @@
-"""Numbered migrations: any schema name, many nodes at once, nothing older or newer than it should be (B96)."""
+"""REG-1: numbered migrations, with any schema name and many nodes at once; schemas of other versions are refused."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_store_without_a_schema_says_so() -> None:
     assert "has no migrations" in output
 
 
-async def test_to_ask_for_the_schema_does_not_end_a_backend_at_work(backend: PostgresBackend) -> None:
+async def test_asking_for_the_schema_does_not_close_an_open_backend(backend: PostgresBackend) -> None:
     newest = migrations.newest()
     assert await backend.schema_version() == (newest, newest)
     assert await backend.migrate() == []

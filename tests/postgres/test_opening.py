@@ -70,7 +70,7 @@ async def test_tables_of_another_program_are_left_alone(foreign: str) -> None:
     assert len(found) == 1, "nothing was made"
 
 
-async def test_a_function_of_another_program_in_the_way_is_named() -> None:
+async def test_a_function_of_another_program_is_named() -> None:
     schema = _schema()
     await sql(f"CREATE SCHEMA {schema}")
     await sql(f"CREATE FUNCTION {schema}.census(timestamptz, text) RETURNS integer LANGUAGE sql AS 'SELECT 1'")
@@ -132,7 +132,7 @@ def test_an_address_that_means_nothing_is_refused_without_its_password(rest: str
         assert "s3cret" not in str(refused.value)
 
 
-async def test_what_only_the_driver_can_judge_is_told_at_once() -> None:
+async def test_an_option_only_the_driver_can_judge_is_told_at_once() -> None:
     backend = PostgresBackend("postgresql://me:s3cret@host/db?sslmode=nonsense")
     with pytest.raises(ScheduleError, match="the driver cannot use the URL") as refused:
         async with Scheduler(backend, HandlerRegistry()):

@@ -1,4 +1,4 @@
-"""One row of the outbox holds the facts of a batch: they are told, held up and set aside one by one all the same."""
+"""HIST-3, HIST-4: a row of the outbox holds the facts of a batch; each is told, held up and set aside by itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_later_batches_come_past_one_of_which_only_held_up_facts_are_left(
     assert [(fact.event_type, fact.run_id) for fact in facts] == [("JobTriggered", again.run_id)]
 
 
-async def test_what_was_told_is_not_told_again_however_often_it_is_said(backend: PostgresBackend) -> None:
+async def test_facts_done_twice_are_not_told_again(backend: PostgresBackend) -> None:
     await _settled_batch(backend)
     facts = await _facts(backend)
     some = [fact.seq for fact in facts[:2]]
@@ -98,7 +98,7 @@ async def test_one_fact_of_a_batch_is_set_aside_and_the_others_stay(backend: Pos
     assert (await backend.census()).set_aside == 1
 
 
-async def test_the_census_says_since_when_somebody_should_be_told(backend: PostgresBackend) -> None:
+async def test_the_census_has_the_time_of_the_oldest_untold_fact(backend: PostgresBackend) -> None:
     assert (await backend.census()).untold_since is None
     await _settled_batch(backend)
     facts = await _facts(backend)

@@ -1,4 +1,4 @@
-"""Many triggers in one statement are stored and refused as each would be alone."""
+"""MANUAL-1: many triggers in one statement are stored and refused as each would be alone."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_batch_has_the_same_effect_as_its_triggers_one_by_one(
     assert state_at_once == await _state(apart)
 
 
-async def test_a_repeated_batch_is_answered_like_the_first_though_its_job_was_removed(backend: PostgresBackend) -> None:
+async def test_a_repeated_batch_is_answered_like_the_first_after_its_job_was_removed(backend: PostgresBackend) -> None:
     await register(backend, "idle")
     batch = [_trigger("idle") for _ in range(5)]
     first = await backend.enqueue(batch)
@@ -136,9 +136,7 @@ async def test_the_same_trigger_twice_in_a_batch_is_stored_once(backend: Postgre
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_what_triggers_of_a_batch_have_of_their_own_is_not_told_once_for_all(
-    backend: PostgresBackend, together: bool
-) -> None:
+async def test_triggers_of_a_batch_keep_their_own_values(backend: PostgresBackend, together: bool) -> None:
     await register(backend, "job")
     await register(backend, "job", scope_id="other")
     own = [("default", 9, None), ("other", 1, b""), ("default", 9, b"x"), ("other", 9, None), ("other", 2, b"y")]
@@ -158,7 +156,7 @@ async def _hasty() -> PostgresBackend:
     return made
 
 
-async def test_a_big_batch_of_which_a_half_is_stored_is_not_told_as_nothing(backend: PostgresBackend) -> None:
+async def test_a_big_batch_of_which_half_is_stored_is_an_unknown_outcome(backend: PostgresBackend) -> None:
     by_half = {hash(JobKey("default", name)) % 2: name for name in map(str, range(100))}
     await register(backend, *by_half.values())
     hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
@@ -176,7 +174,7 @@ async def test_a_big_batch_of_which_a_half_is_stored_is_not_told_as_nothing(back
     await hasty.close()
 
 
-async def test_keys_of_which_one_is_taken_are_not_told_as_nothing_when_another_waits(backend: PostgresBackend) -> None:
+async def test_a_batch_with_one_stored_key_is_an_unknown_outcome_when_another_waits(backend: PostgresBackend) -> None:
     await register(backend, "job")
     hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
     first, second = (NewRun(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What a URL says after the question mark is Rota's, the driver's, or refused."""
+"""SAFE-3, OPS-3: an option in a URL is Rota's, the driver's, or refused; no error shows the URL."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_hosts_and_ports_are_taken_as_the_driver_takes_them(hosts: str) -> None:
     open_backend(f"postgresql://{hosts}/db")
 
 
-async def test_what_the_driver_cannot_read_is_not_quoted() -> None:
+async def test_an_address_the_driver_cannot_read_is_not_quoted() -> None:
     """A part of the password may stand where the driver looks for a number."""
     with pytest.raises(ScheduleError) as caught:
         await PostgresBackend("postgresql://me:s3cret/more@host/db").open()
@@ -79,7 +79,7 @@ def test_a_value_that_means_nothing_is_refused(option: str) -> None:
 @pytest.mark.parametrize(
     ("word", "meant"), [("off", False), ("False", False), ("no", False), ("true", True), ("1", True)]
 )
-def test_yes_and_no_may_be_said_in_several_words(word: str, meant: bool) -> None:
+def test_flags_may_be_written_in_several_ways(word: str, meant: bool) -> None:
     assert PostgresBackend.from_url(f"postgresql://host/db?migrate={word}").may_migrate is meant
 
 

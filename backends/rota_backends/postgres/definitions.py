@@ -44,9 +44,9 @@ def read_event(text: str | None) -> Event | None:
     return event
 
 
-def as_json(values: Any) -> str:
-    """Values of the model as a JSON parameter."""
-    return json.dumps(to_dict(values))
+def as_json(values: Iterable[Any]) -> str:
+    """Values of the model as a JSON parameter: a list."""
+    return json.dumps([to_dict(each) for each in values])
 
 
 class Found(dict[int, JobDefinition]):
