@@ -1,4 +1,4 @@
-"""The contract run of the custom backend: about ten lines, and every clause of the pack.
+"""The contract run of the custom backend: about twenty lines, and every clause of the pack.
 
     pytest examples/custom_backend_contract.py                      # as a test file of one's own
     rota contract examples.custom_backend_contract:harness          # or without one
@@ -22,7 +22,8 @@ from rota import StoreUnavailable
 try:
     import pytest
 
-    from rota_contracts import BackendHarness, Harness, SchedulerContract
+    from rota_backends.cas import CasStore
+    from rota_contracts import BackendHarness, Harness, PortContract, SchedulerContract, StoreContract
 except ImportError as error:
     raise SystemExit(f'{error}; it comes with: pip install "rota[contracts]"') from None
 
@@ -31,9 +32,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from examples.custom_backend import URL, EtcdBackend, EtcdStore
 
 
+def where() -> str:
+    return os.environ.get("ROTA_ETCD", URL)
+
+
 def harness(url: str | None = None) -> BackendHarness:
     """A fresh store for each clause; `reopen` and other processes find it again, because its prefix is the same."""
-    make = partial(EtcdBackend, url or os.environ.get("ROTA_ETCD", URL), prefix=f"contract-{uuid4()}/")
+    make = partial(EtcdBackend, url or where(), prefix=f"contract-{uuid4()}/")
 
     async def cleanup() -> None:
         store = EtcdStore(*make.args, **make.keywords)
@@ -43,12 +48,26 @@ def harness(url: str | None = None) -> BackendHarness:
     return BackendHarness(lambda clock: make(clock=clock), elsewhere=make, cleanup=cleanup)
 
 
-class TestEtcd(SchedulerContract):
+class OnEtcd:
     backend = "etcd"
 
     @pytest.fixture
     def harness(self) -> Harness:
         return harness()
+
+
+class TestStore(StoreContract):
+    backend = "etcd, its store"
+
+    @pytest.fixture
+    def store(self) -> CasStore:
+        return EtcdStore(where(), prefix=f"contract-{uuid4()}/")
+
+
+class TestPort(OnEtcd, PortContract): ...
+
+
+class TestEtcd(OnEtcd, SchedulerContract): ...
 
 
 async def reach(url: str) -> None:
@@ -58,9 +77,8 @@ async def reach(url: str) -> None:
 
 
 if __name__ == "__main__":
-    etcd = os.environ.get("ROTA_ETCD", URL)
     try:
-        asyncio.run(reach(etcd))
+        asyncio.run(reach(where()))
     except StoreUnavailable as error:
         sys.exit(f"{error}. Start one (Debian: apt install etcd-server) or name its URL: ROTA_ETCD={URL}")
     taste = [

@@ -1,4 +1,4 @@
-"""Errors cross process boundaries whole."""
+"""Errors cross process boundaries whole. No rule: it is about errors as Python values."""
 
 from __future__ import annotations
 

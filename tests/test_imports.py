@@ -1,3 +1,5 @@
+"""Importing Rota imports nothing that only some users need. No rule: it is about the package."""
+
 from __future__ import annotations
 
 import json

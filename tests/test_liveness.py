@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rota.backend import Backend, ClaimRequest, NodeInfo, Prune
 from rota.clock import VirtualClock
-from rota_backends.cas import CasBackend
-from rota_backends.inprocess import InProcessBackend
-from rota_backends.postgres import PostgresBackend
-from rota_backends.sqlite import SqliteBackend
 from tests.cas.calls import LEASE, register, trigger
-from tests.cas.memory import MemoryStore
-from tests.servers import SCHEMA, fresh_store
-
-_BACKENDS: dict[str, Any] = {
-    "inprocess": lambda clock, folder: InProcessBackend(clock=clock),
-    "sqlite": lambda clock, folder: SqliteBackend(folder / "jobs.db", clock=clock),
-    "postgres": lambda clock, folder: PostgresBackend(fresh_store(), schema=SCHEMA, clock=clock),
-    "cas": lambda clock, folder: CasBackend(MemoryStore(), clock=clock),
-}
 
 
 class Store:
@@ -58,14 +42,10 @@ class Store:
         await self.backend.prune(Prune(100, timedelta(days=30)))
 
 
-@pytest.fixture(params=_BACKENDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    clock = VirtualClock()
-    backend: Backend = _BACKENDS[request.param](clock, tmp_path)
-    await backend.open()
+@pytest.fixture
+async def store(backend: Backend, clock: VirtualClock) -> Store:
     await trigger(backend, await register(backend, "job"))
-    yield Store(backend, clock)
-    await backend.close()
+    return Store(backend, clock)
 
 
 async def test_a_handler_that_nobody_ever_had_is_missing_at_once(store: Store) -> None:

@@ -1,3 +1,5 @@
+"""The project's metadata: dependencies and entry points. No rule: it is about the package."""
+
 from __future__ import annotations
 
 import re

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rota_contracts.clause import Clause, Level, clause
     from rota_contracts.contract import SchedulerContract
     from rota_contracts.harness import Harness
+    from rota_contracts.port import Port
+    from rota_contracts.port_contract import PortContract
     from rota_contracts.scene import Scene
     from rota_contracts.store import StoreContract
     from rota_contracts.version import CONTRACT_VERSION
@@ -29,6 +31,8 @@ __all__ = [
     "Clause",
     "Harness",
     "Level",
+    "Port",
+    "PortContract",
     "Scene",
     "SchedulerContract",
     "StoreContract",
@@ -41,6 +45,8 @@ _HOMES = {
     "Clause": "clause",
     "Harness": "harness",
     "Level": "clause",
+    "Port": "port",
+    "PortContract": "port_contract",
     "Scene": "scene",
     "SchedulerContract": "contract",
     "StoreContract": "store",

@@ -1,4 +1,4 @@
-"""The harness for whoever wrote a `Backend`: nodes are `rota.Scheduler`s, trouble is made on the line to the store."""
+"""The harness for authors of a `Backend`: nodes are `rota.Scheduler`s, and their connections to the store can fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rota.clock import Clock, Gate, SystemClock, VirtualClock
 from rota.model.capability import Capability
 from rota.model.run import Retention
 from rota.scheduler.scheduler import Scheduler
-from rota_contracts.faulty_connection import Line, Weather
+from rota_contracts.faulty_connection import FaultyConnection, Trouble
 from rota_contracts.harness import DEFAULT_LEASE
 from rota_contracts.processes import Opening
 
@@ -30,7 +30,7 @@ _LONGEST_LEAVE = timedelta(hours=1)
 @define(eq=False)
 class _Node:
     scheduler: Scheduler
-    line: Line
+    connection: FaultyConnection
     has_crashed: bool = False
 
 
@@ -76,7 +76,7 @@ class BackendHarness:
         self.max_payload: int = self._backend.max_payload
         self._separate = separate
         self._lies = lies
-        self._weather = Weather(lies=None if lies is None else Random(lies))
+        self._trouble = Trouble(lies=None if lies is None else Random(lies))
         self.elsewhere: Opening | None = None if elsewhere is None else partial(open_elsewhere, elsewhere, lies)
         self.transaction = transaction
         self._cleanup = cleanup
@@ -86,7 +86,7 @@ class BackendHarness:
 
     @property
     def backend(self) -> Backend:
-        """The backend itself, past every line."""
+        """The backend itself, without a faulty connection in between."""
         return self._backend
 
     @property
@@ -98,9 +98,9 @@ class BackendHarness:
         return self.clock.now()
 
     def begin(self, clause_id: str) -> None:
-        """Each clause meets lies of its own, the same ones in every run."""
+        """Each clause loses other calls, the same ones in every run."""
         if self._lies is not None:
-            self._weather.lies = Random(f"{self._lies} {clause_id}")
+            self._trouble.lies = Random(f"{self._lies} {clause_id}")
 
     # --- nodes ---
 
@@ -117,13 +117,13 @@ class BackendHarness:
         **more: Any,
     ) -> AsyncGenerator[Scheduler]:
         """Another node; `more` goes to `Scheduler` as it is."""
-        line = Line(await self._connect(), self._weather)
+        connection = FaultyConnection(await self._connect(), self._trouble)
         if retention is not None:
             more["retention"] = retention
         scheduler = Scheduler(
-            line.proxy, handlers, events=events, queues=queues, concurrency=concurrency, lease=lease, **more
+            connection.proxy, handlers, events=events, queues=queues, concurrency=concurrency, lease=lease, **more
         )
-        node = _Node(scheduler, line)
+        node = _Node(scheduler, connection)
         self._nodes.append(node)
         await scheduler.__aenter__()
         try:
@@ -177,12 +177,12 @@ class BackendHarness:
     # --- trouble ---
 
     async def crash(self, node: Any) -> None:
-        """`Scheduler.abandon` stops the node's loops and handlers; the line makes sure that nothing more is said."""
+        """`Scheduler.abandon` stops the node's loops and handlers; the cut connection passes no further call."""
         found = self._found(node)
         found.has_crashed = True
-        found.line.cut()
+        found.connection.cut()
         await found.scheduler.abandon()
-        await found.line.hang_up()
+        await found.connection.hang_up()
 
     @contextmanager
     def freeze(self, node: Any) -> Generator[None]:
@@ -194,32 +194,32 @@ class BackendHarness:
         """As `freeze`, for these calls of the port alone; the gate knows how many hang.
 
         `lost`: the first of each is executed, and its answer lost, so that the node repeats it: that hangs."""
-        line, gate = self._found(node).line, Gate()
-        line.gate, line.held, line.lost = gate, calls, set(calls) if lost else set()
+        connection, gate = self._found(node).connection, Gate()
+        connection.gate, connection.held, connection.lost = gate, calls, set(calls) if lost else set()
         try:
             yield gate
         finally:
-            line.gate, line.lost = None, set()
+            connection.gate, connection.lost = None, set()
             gate.open()
 
     @contextmanager
     def outage(self) -> Generator[None]:
-        self._weather.is_out = True
+        self._trouble.is_out = True
         try:
             yield
         finally:
-            self._weather.is_out = False
+            self._trouble.is_out = False
 
     async def reopen(self) -> None:
         for node in self._nodes:
-            if node.line.opened and not node.has_crashed:
+            if node.connection.opened and not node.has_crashed:
                 await self.crash(node.scheduler)
         await self._let_go()
         self._backend = self._again(self._clock)
 
     async def close(self) -> None:
-        """The end of a test: everything is given back, or the clause fails."""
-        left = sum(node.line.opened for node in self._nodes)
+        """The end of a test: fails if a connection is still open."""
+        left = sum(node.connection.opened for node in self._nodes)
         await self._let_go()
         if self._cleanup is not None:
             await self._cleanup()
@@ -238,7 +238,7 @@ class BackendHarness:
 async def open_elsewhere(
     make: Callable[[], Backend], lies: int | None, handlers: Any, **options: Any
 ) -> AsyncGenerator[Scheduler]:
-    """A node in whatever process calls it: what `BackendHarness.elsewhere` is."""
-    line = Line(make(), Weather(lies=None if lies is None else Random(lies)))
-    async with Scheduler(line.proxy, handlers, **options) as scheduler:
+    """`BackendHarness.elsewhere`: a node in the process that calls it."""
+    connection = FaultyConnection(make(), Trouble(lies=None if lies is None else Random(lies)))
+    async with Scheduler(connection.proxy, handlers, **options) as scheduler:
         yield scheduler

@@ -10,10 +10,12 @@ A family (one file per rule family in `rota_contracts.families`) is a plain clas
             async with scene.open() as node:
                 ...
 
-- The method is async, is called `test_...`, takes `self` and `scene`, and its name is unique in the whole pack.
+- The method is async, is called `test_...`, and its name is unique in the whole pack. It takes `self` and, by the name
+  of its argument, `scene` (nodes: the clauses of `SchedulerContract`), `port` (an open `Backend`: `PortContract`) or
+  `store` (an open `CasStore`: `StoreContract`).
 - `level`: CORE one node; NODES several nodes on one store; DURABLE the store is reopened (needs the capability
-  DURABLE); DISTRIBUTED nodes in other processes (`scene.elsewhere()`): for whoever declares DISTRIBUTED, and for
-  whoever's harness opens them, as a store for several processes on one host can. CORE clauses cannot be known
+  DURABLE); DISTRIBUTED nodes in other processes (`scene.elsewhere()`): applies where DISTRIBUTED is declared, and where
+  the harness opens such nodes, as for a store that several processes of one host share. CORE clauses cannot be known
   deviations.
 - `needs`: applies only where all these capabilities are declared. `lacks`: applies only where none of these is
   declared; such a clause tests the refusal.
@@ -33,25 +35,28 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pkgutil import iter_modules
+from typing import Any
 
 from attrs import field, frozen
 
 from rota.model.capability import Capability
-
-if TYPE_CHECKING:
-    from rota_contracts.scene import Scene
 
 _RULE = re.compile(r"[A-Z]+(-\d+)?")
 USES = (
     "virtual", "step", "freeze", "hold", "outage", "reopen", "elsewhere", "transaction", "scheduler", "gate", "sleep",
 )  # fmt: skip
 _NOTHING = Capability(0)
+_GIVEN = ("scene", "port", "store")
+NOT_APPLICABLE = "does not apply: "
+NOT_RUN = "not run: "
+ONE_PROCESS = "the harness opens no nodes in other processes (elsewhere=...)"
 
-Body = Callable[[Any, "Scene"], Awaitable[None]]
+Body = Callable[[Any, Any], Awaitable[None]]
 
 
 class Level(Enum):
@@ -83,6 +88,7 @@ class Clause:
     minutes: int = 3
     file: str = ""
     line: int = 0
+    given: str = "scene"
 
     @property
     def id(self) -> str:
@@ -97,15 +103,22 @@ class Clause:
     def why_not(self, harness: Any) -> str | None:
         """Why a backend with these capabilities is not held to it, in words; None where it is."""
         offered: Capability = harness.capabilities
-        if missing := self._asked_of(harness) & ~offered:
+        if self.given == "port" and not hasattr(harness, "backend"):
+            return "the harness opens schedulers without a Backend"
+        if missing := self.needs & ~offered:
             return f"needs {names_of(missing)}"
         if self.lacks & offered:
             return f"tests the refusal where {names_of(self.lacks & offered)} is not declared"
-        return None
+        return self._why_no_processes(harness)
 
-    def _asked_of(self, harness: object) -> Capability:
-        has_processes = self.level is not Level.DISTRIBUTED or getattr(harness, "elsewhere", None)
-        return self.needs if has_processes else self.needs | Capability.DISTRIBUTED
+    def _why_no_processes(self, harness: Any) -> str | None:
+        """A durable store may be shared by processes all the same, so for it the reason is the harness."""
+        is_asked = Capability.DISTRIBUTED in harness.capabilities or getattr(harness, "elsewhere", None)
+        if self.level is not Level.DISTRIBUTED or is_asked:
+            return None
+        return (
+            ONE_PROCESS if Capability.DURABLE in harness.capabilities else f"needs {names_of(Capability.DISTRIBUTED)}"
+        )
 
     def missing_from(self, harness: object) -> tuple[str, ...]:
         """What the clause uses and the harness does not bring."""
@@ -138,9 +151,10 @@ def clause(
         file = "/".join(Path(code.co_filename).parts[-3:])
         more = _LEVEL_NEEDS.get(level, _NOTHING)
         asked = tuple(dict.fromkeys((*uses, *_LEVEL_USES.get(level, ()))))
+        given = list(inspect.signature(body).parameters)[1]
         return Clause(
             rule, promise, test, body, level, needs | more, lacks, asked, leaves_threads, minutes, file,
-            code.co_firstlineno,
+            code.co_firstlineno, given,
         )  # fmt: skip
 
     return mark
@@ -160,11 +174,26 @@ def _check_body(rule: str, body: Body) -> str:
     name = getattr(body, "__name__", "")
     if not name.startswith("test_") or not inspect.iscoroutinefunction(body):
         raise TypeError(f"{rule}: a clause is an async method called test_..., not {name!r}")
-    if list(inspect.signature(body).parameters) != ["self", "scene"]:
-        raise TypeError(f"{rule}/{name}: a clause takes (self, scene)")
+    if list(inspect.signature(body).parameters) not in [["self", given] for given in _GIVEN]:
+        raise TypeError(f"{rule}/{name}: a clause takes self and one of {', '.join(_GIVEN)}")
     return name
 
 
 def clauses_of(family: type) -> list[Clause]:
     """The clauses of one family class, in the order written."""
     return [value for value in vars(family).values() if isinstance(value, Clause)]
+
+
+def families_of(package: str, path: Iterable[str]) -> tuple[type, ...]:
+    """The families in all modules of a package, in the order of the modules' names."""
+    modules = sorted(info.name for info in iter_modules(path, f"{package}."))
+    return tuple(family for module in modules for family in _families_in(module))
+
+
+def _families_in(module_name: str) -> list[type]:
+    module = import_module(module_name)
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module_name and clauses_of(value)
+    ]

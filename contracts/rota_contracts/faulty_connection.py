@@ -1,7 +1,7 @@
-"""The line between a node and its store: cut, hung, down or lying, whatever the harness asks for.
+"""A node's connection to its store, which the harness can cut, hold, take down or make lossy.
 
-A `Line` is a node's way to the backend; its `proxy` is the `Backend` the node is given. Everything that can go wrong
-between them goes wrong here, so a backend author does nothing for it.
+The node is given the `proxy` of a `FaultyConnection` as its `Backend`. All faults of the connection are made here, so a
+backend author does nothing for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 
 
 class Lie(Enum):
-    """What a lying line does to a call."""
+    """What a lossy connection does to a call."""
 
     REFUSED = "not executed, reported unavailable"
     HIDDEN = "executed, reported as a timeout"
@@ -31,8 +31,8 @@ _CHANCES = ((0.02, Lie.REFUSED), (0.04, Lie.HIDDEN), (0.05, Lie.TWICE))
 
 
 @define(eq=False)
-class Weather:
-    """What is wrong with the store for all nodes alike: an outage, or lies from a seeded source."""
+class Trouble:
+    """What is wrong for all nodes alike: an outage, or lost calls and answers drawn from a seeded source."""
 
     is_out: bool = False
     lies: Random | None = None
@@ -45,11 +45,11 @@ class Weather:
 
 
 @define(eq=False)
-class Line:
-    """One node's way to the store."""
+class FaultyConnection:
+    """The connection of one node."""
 
     backend: Backend
-    weather: Weather
+    trouble: Trouble
     opened: int = 0
     is_cut: bool = False
     gate: Gate | None = None
@@ -65,7 +65,7 @@ class Line:
 
     @property
     def is_clear(self) -> bool:
-        return not (self.is_cut or self.weather.is_out or (self.gate is not None and not self.held))
+        return not (self.is_cut or self.trouble.is_out or (self.gate is not None and not self.held))
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """One call of the port, with whatever is wrong now."""
@@ -84,13 +84,13 @@ class Line:
             await self.backend.close()
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Wake-ups are lost while the line is not clear."""
+        """Wake-ups are lost while anything is wrong with the connection."""
         stop = self.backend.subscribe(lambda: wake() if self.is_clear else None)
         self._subscriptions.append(stop)
         return stop
 
     def cut(self) -> None:
-        """For good: the node is dead, nothing it says arrives."""
+        """For good: the node is dead, and none of its calls arrives."""
         self.is_cut = True
         for stop in self._subscriptions:
             stop()
@@ -108,7 +108,7 @@ class Line:
             await self.gate.wait()
         if self.is_cut:
             raise StoreUnavailable(f"{name}: this node has crashed")
-        if self.weather.is_out:
+        if self.trouble.is_out:
             raise StoreUnavailable(f"{name}: the store is out of reach")
 
     def _holds(self, name: str) -> bool:
@@ -118,17 +118,17 @@ class Line:
         lie = Lie.HIDDEN if name in self.lost else self._lie(name)
         self.lost.discard(name)
         if lie is Lie.REFUSED:
-            raise StoreUnavailable(f"{name}: the line refused it")
+            raise StoreUnavailable(f"{name}: the connection refused it")
         if lie is Lie.TWICE:
             await method(*args, **kwargs)
         answer = await method(*args, **kwargs)
         if lie is Lie.HIDDEN:
-            raise OutcomeUnknown(f"{name}: the line lost the answer")
+            raise OutcomeUnknown(f"{name}: the connection lost the answer")
         return answer
 
     def _lie(self, name: str) -> Lie | None:
-        # A repeat gets through: bounded patience is promised, endless patience is not.
-        lie = self.weather.lie()
+        # The repeat of a failed call gets through: nodes promise to retry for a limited time only.
+        lie = self.trouble.lie()
         if name in self._failed:
             self._failed.discard(name)
             return None
@@ -138,42 +138,42 @@ class Line:
 
 
 class _ProxyBase:
-    """What the proxy has besides the methods of the port: the backend's own attributes."""
+    """What the proxy does itself; all other methods and attributes are passed on."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, connection: FaultyConnection) -> None:
+        self._connection = connection
 
     async def open(self) -> None:
-        await self._line.open()
+        await self._connection.open()
 
     async def close(self) -> None:
-        await self._line.close()
+        await self._connection.close()
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        return self._line.subscribe(wake)
+        return self._connection.subscribe(wake)
 
 
 def _method(name: str) -> Callable[..., Any]:
     async def through(self: _ProxyBase, *args: Any, **kwargs: Any) -> Any:
-        return await self._line.call(name, *args, **kwargs)
+        return await self._connection.call(name, *args, **kwargs)
 
     through.__name__ = name
     return through
 
 
 def _attribute(name: str) -> property:
-    return property(lambda self: getattr(self._line.backend, name))
+    return property(lambda self: getattr(self._connection.backend, name))
 
 
 def _proxy_class() -> type[Any]:
-    """Made from the port itself, so that a new method of the port cannot slip past the line."""
+    """Made from the port itself, so that a new method of the port is passed through the connection too."""
     own = {name: value for name, value in vars(_ProxyBase).items() if inspect.isfunction(value)}
     port = {name: value for name, value in vars(Backend).items() if not name.startswith("_")}
     names = {*port, *Backend.__annotations__, "clock"} - set(own)
     made: dict[str, Any] = {
         name: _method(name) if inspect.iscoroutinefunction(port.get(name)) else _attribute(name) for name in names
     }
-    return type("Proxy", (Backend,), {**made, **own, "__doc__": "A backend seen through a line."})
+    return type("Proxy", (Backend,), {**made, **own, "__doc__": "A backend behind a faulty connection."})
 
 
 Proxy = _proxy_class()

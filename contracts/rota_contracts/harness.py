@@ -1,7 +1,8 @@
-"""What the pack asks of whoever brings a scheduler: ways to open nodes, to let time pass, and to cause trouble."""
+"""What the pack asks of a harness: to open nodes, to let time pass, and to cause trouble."""
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from rota.protocol import JobScheduler
 
 DEFAULT_LEASE = timedelta(seconds=30)
 
-__all__ = ["DEFAULT_LEASE", "Gate", "Harness"]
+__all__ = ["DEFAULT_LEASE", "Gate", "Harness", "why_no_harness"]
 
 
 class Harness(Protocol):
@@ -76,3 +77,23 @@ class Harness(Protocol):
 
     async def reopen(self) -> None:
         """The store is closed and opened cold, as after a restart; nodes still open have crashed."""
+
+
+_ASKED = ("capabilities", "resolution", "max_payload", "virtual", "open", "advance", "crash")
+
+
+def why_no_harness(given: object) -> str | None:
+    """What was given and what is expected, where it is no harness; None where it is one."""
+    wanted = "expected is a Harness, for instance BackendHarness(lambda clock: MyBackend(clock=clock))"
+    if inspect.iscoroutine(given):
+        given.close()  # so that Python does not warn that it was never awaited
+        return f"a coroutine; {wanted}: make it with a plain function, not with an async one"
+    if isinstance(given, type):
+        return f"the class {given.__name__}; {wanted}: an object, not a class"
+    if missing := [name for name in _ASKED if not hasattr(given, name)]:
+        return f"{_told(given)}, which has no {', no '.join(missing)}; {wanted}"
+    return None
+
+
+def _told(given: object) -> str:
+    return "None" if given is None else f"an object of the class {type(given).__name__}"

@@ -37,7 +37,7 @@ class Seen:
     letters: list[JobRun]
 
 
-class World:
+class ModelDriver:
     """Nodes that the machine calls, and the handler of all its jobs."""
 
     def __init__(self, scene: Scene, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from rota.clock import SystemClock
 from rota.handlers import HandlerRegistry
 from rota.model.outcome import Succeeded
-from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
+from rota_contracts.process_messages import LONGEST_LINE, Answer, Begun, decoded, encoded
 
 Say = Callable[[object], None]
 
@@ -66,14 +66,15 @@ class _Handlers:
         return Succeeded(ctx.attempt)
 
 
-class _Guest:
-    """The node, and the one who speaks for it."""
+class _NodeServer:
+    """The node, and the protocol through which the clause calls it."""
 
     def __init__(self, lines: asyncio.StreamReader, say: Say) -> None:
         self._lines = lines
         self._say = say
         self._handlers = _Handlers(say)
         self._calls: set[asyncio.Task[None]] = set()
+        self._own_methods = {"release": self._release, "echo": self._echo}
 
     async def live(self) -> None:
         elsewhere, skew = await self._next()
@@ -96,7 +97,7 @@ class _Guest:
 
     async def _answer(self, node: Any, number: int, name: str, args: Any, kwargs: Any) -> None:
         try:
-            method = self._release if name == "release" else getattr(node, name)
+            method = self._own_methods.get(name) or getattr(node, name)
             self._say(Answer(number, await method(*args, **kwargs)))
         except Exception as error:
             self._say(Answer(number, error=repr(error)))
@@ -104,10 +105,13 @@ class _Guest:
     async def _release(self) -> None:
         self._handlers.gate.set()
 
+    async def _echo(self) -> None:
+        """Its answer follows all that was reported before."""
+
     async def _next(self) -> Any:
         line = await self._lines.readline()
         if not line:
-            os._exit(3)  # the clause is gone: nobody would ever end this process
+            os._exit(3)  # the clause's process is gone, so this one has to end by itself
         return decoded(line)
 
 
@@ -128,7 +132,7 @@ async def _main(out: int) -> None:
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     try:
-        await _Guest(lines, say).live()
+        await _NodeServer(lines, say).live()
     except Exception as error:
         say(Answer(-1, error=repr(error)))
         raise
@@ -136,5 +140,5 @@ async def _main(out: int) -> None:
 
 if __name__ == "__main__":
     lines_out = os.dup(1)
-    os.dup2(2, 1)  # what anybody prints is no line of this protocol
+    os.dup2(2, 1)  # printed text must not be read as a line of this protocol
     asyncio.run(_main(lines_out))

@@ -14,32 +14,32 @@ import pytest
 
 if TYPE_CHECKING:
     from rota_contracts.clause import Clause
-    from rota_contracts.contract import SchedulerContract
+    from rota_contracts.contract import Contract
     from rota_contracts.verdict import Result, Subject
 
 _MARK = "rota_clause"
 _PROPERTY = "rota"
 
 pytest.register_assert_rewrite(
-    *(f"rota_contracts.{each}" for each in ("families", "scene", "journal", "store")),
+    *(f"rota_contracts.{each}" for each in ("families", "port", "port_families", "scene", "journal", "store")),
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Two options."""
+    """The options of the pack."""
     group = parser.getgroup("rota", "Rota's contract pack")
     group.addoption("--rota-report", metavar="FILE", help="write the contract pack's results and verdicts as JSON")
     group.addoption("--rota-harness", metavar="MODULE:NAME", help="the harness that `rota contract` was given")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A process that only works for pytest-xdist records nothing."""
+    """A worker process of pytest-xdist records nothing."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config), Recorder.name)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """What `rota contract` runs is called what it was called on the command line, not what our file is called."""
+    """Under `rota contract` tests carry the name given on the command line, not that of our file."""
     harness: str | None = parent.config.getoption("--rota-harness")
     if harness is None:
         return None
@@ -64,9 +64,9 @@ def _clause_of(item: pytest.Item) -> Clause | None:
 
 
 def _identity(item: pytest.Function, clause: Clause) -> dict[str, str]:
-    from rota_contracts.contract import deviations_of
+    from rota_contracts.contract import all_contracts, deviations_of
 
-    cls = cast("type[SchedulerContract]", item.cls)
+    cls = cast("type[Contract]", item.cls)
     parameter = getattr(getattr(item, "callspec", None), "id", "")
     parent = item.parent.nodeid if item.parent is not None else ""
     harness: str | None = item.config.getoption("--rota-harness")
@@ -75,6 +75,7 @@ def _identity(item: pytest.Function, clause: Clause) -> dict[str, str]:
         "subject": harness or (f"{parent}[{parameter}]" if parameter else parent),
         "backend": harness or cls.backend or cls.__name__,
         "deviation": deviations_of(cls).get(clause.id, ""),
+        "kinds": " ".join(all_contracts()) if harness else cls.kind,
     }
 
 
@@ -125,7 +126,7 @@ def _property(report: Any) -> dict[str, str]:
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
-    """A clause that does not apply is no skipped test, and one that did not run is not either."""
+    """Clauses that do not apply or were not run are not shown as skipped tests."""
     if not (isinstance(report, pytest.TestReport) and report.skipped and _property(report)):
         return None
     match _result_of(report).name:
@@ -138,7 +139,7 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
 
 
 def _result_of(report: pytest.TestReport) -> Result:
-    from rota_contracts.contract import NOT_APPLICABLE
+    from rota_contracts.clause import NOT_APPLICABLE
     from rota_contracts.verdict import Result
 
     if report.failed:
@@ -155,7 +156,7 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 class Recorder:
-    """Collects the results where all of them are seen: in the only process, or in the one that leads pytest-xdist."""
+    """Collects the results in the only process, or in the controller of pytest-xdist."""
 
     name = "rota-contract-recorder"
 
@@ -174,15 +175,16 @@ class Recorder:
     def _subject(self, found: dict[str, str]) -> Subject:
         from rota_contracts.verdict import Subject
 
-        return self._subjects.setdefault(found["subject"], Subject(found["subject"], found["backend"]))
+        made = Subject(found["subject"], found["backend"], tuple(found["kinds"].split()))
+        return self._subjects.setdefault(found["subject"], made)
 
     def pytest_sessionfinish(self) -> None:
         path = self._config.getoption("--rota-report")
         if path:
-            from rota_contracts.contract import CLAUSES
+            from rota_contracts.contract import all_contracts
             from rota_contracts.verdict import report
 
-            text = json.dumps(report(list(self._subjects.values()), CLAUSES), indent=2)
+            text = json.dumps(report(list(self._subjects.values()), all_contracts()), indent=2)
             Path(path).write_text(text + "\n", encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -196,34 +198,32 @@ class Recorder:
                     terminalreporter.write_line(line)
 
     def full_subjects(self) -> list[Subject]:
-        """The contract classes of which every clause was looked at: those that get a verdict."""
+        """The subjects whose every clause has a result: those that get a verdict."""
         if not self._subjects:
             return []
-        from rota_contracts.contract import CLAUSES
+        from rota_contracts.contract import all_contracts
 
-        return [subject for subject in self._subjects.values() if subject.is_full(CLAUSES)]
+        return [subject for subject in self._subjects.values() if subject.is_full(all_contracts())]
 
 
 def _lines(subject: Subject) -> list[str]:
+    from rota_contracts.contract import all_contracts
     from rota_contracts.verdict import Result
 
     name = subject.name if subject.name == subject.backend else f"{subject.backend} ({subject.name})"
     return [
         f"{name}: {subject.verdict()}",
-        f"    {subject.summary()}",
+        *(f"    {line}" for line in subject.summaries(all_contracts())),
         *(f"    {Result.FAILED.value}: {each}" for each in subject.ids(Result.FAILED)),
         *(f"    {Result.DEVIATION.value}: {each} ({subject.told(each)})" for each in subject.ids(Result.DEVIATION)),
-        *(f"    {Result.NOT_RUN.value}: {line}" for line in _not_run(subject)),
+        *(f"    {Result.NOT_RUN.value}: {line}" for line in _by_reason(subject, subject.ids(Result.NOT_RUN))),
+        *(f"    not tried: {line}" for line in _by_reason(subject, subject.one_process_only())),
     ]
 
 
-def _not_run(subject: Subject) -> list[str]:
+def _by_reason(subject: Subject, clause_ids: list[str]) -> list[str]:
     """One line for each reason: a harness that lacks a part misses a hundred clauses, and they would bury the rest."""
-    from rota_contracts.contract import NOT_RUN
-    from rota_contracts.verdict import Result
-
     rules: dict[str, list[str]] = {}
-    for clause_id in subject.ids(Result.NOT_RUN):
-        reason = subject.told(clause_id).removeprefix("Skipped: ").removeprefix(NOT_RUN)
-        rules.setdefault(reason, []).append(clause_id.partition("/")[0])
+    for clause_id in clause_ids:
+        rules.setdefault(subject.told(clause_id), []).append(clause_id.partition("/")[0])
     return [f"{reason}: {len(ids)} of {', '.join(dict.fromkeys(ids))}" for reason, ids in rules.items()]

@@ -33,7 +33,7 @@ from rota.model.definition import JobDefinition, Manual
 from rota.model.run import JobRun
 from rota.protocol import JobScheduler
 from rota_contracts.harness import DEFAULT_LEASE
-from rota_contracts.wire import LONGEST_LINE, Answer, Begun, decoded, encoded
+from rota_contracts.process_messages import LONGEST_LINE, Answer, Begun, decoded, encoded
 
 # (handlers, *, concurrency, lease, drain_timeout) -> a node of the one store on real time; it can be pickled.
 Opening = Callable[..., AbstractAsyncContextManager[JobScheduler]]
@@ -50,6 +50,7 @@ class NodeProcess:
         self._process = process
         self._begun = begun
         self._numbers = count(1)
+        self._is_open = False
         self._asked: dict[int, asyncio.Future[Any]] = {0: asyncio.get_running_loop().create_future()}
         self._reading = asyncio.create_task(self._read())
 
@@ -58,7 +59,7 @@ class NodeProcess:
         return self._process.pid
 
     async def meet(self, elsewhere: Opening, skew: timedelta) -> None:
-        """It knows what to open, and waits for the word."""
+        """Tell it what to open; it then waits for `open`."""
         self._write((elsewhere, skew))
         await self._asked[0]
 
@@ -67,6 +68,7 @@ class NodeProcess:
     ) -> None:
         """Now it is a node."""
         await self._ask({"lease": lease, "drain_timeout": drain_timeout, "concurrency": concurrency})
+        self._is_open = True
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the node over there."""
@@ -75,6 +77,14 @@ class NodeProcess:
     async def release(self) -> None:
         """Let its held handlers go on, these and later ones."""
         await self._ask("release", (), {})
+
+    async def catch_up(self) -> None:
+        """After this, every handler call that the process reported before is in the list.
+
+        A process that ended has been read to its end (`leave`, `kill`); one that is stopped cannot answer.
+        """
+        if self._is_open and self._process.returncode is None:
+            await self._ask("echo", (), {})
 
     def signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
@@ -89,7 +99,7 @@ class NodeProcess:
         assert self._process.returncode == 0, f"a node did not leave well: {self._process.returncode}"
 
     async def kill(self) -> None:
-        """SIGKILL, and gone; what it said before is heard."""
+        """SIGKILL; what it reported before is still read."""
         self.signal(signal.SIGKILL)
         await self._process.wait()
         await self._reading
@@ -108,13 +118,16 @@ class NodeProcess:
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
+        while line := await self._next_line(self._process.stdout):
             message = decoded(line)
             if isinstance(message, Begun):
                 self._begun.append(message)
             else:
                 self._hear(message)
         self._hear(Answer(-1, error="the process ended"))
+
+    async def _next_line(self, pipe: asyncio.StreamReader) -> bytes:
+        return await pipe.readline()
 
     def _hear(self, answer: Answer) -> None:
         """An answer to no request concerns all of them: the node is gone."""
@@ -126,7 +139,7 @@ class NodeProcess:
                 each.set_result(answer.value)
             else:
                 each.set_exception(AssertionError(f"a node in another process: {answer.error}"))
-                each.exception()  # it may be that nobody waits for it
+                each.exception()  # marks it as retrieved where no call waits for it
 
 
 class Elsewhere:
@@ -136,6 +149,7 @@ class Elsewhere:
         self.begun: list[Begun] = []
         self._opening = opening
         self._stack = stack
+        self._nodes: list[NodeProcess] = []
 
     async def client(self) -> JobScheduler:
         """A node of this process that works nothing, on the same store."""
@@ -160,6 +174,7 @@ class Elsewhere:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
         node = NodeProcess(process, self.begun)
+        self._nodes.append(node)
         self._stack.push_async_callback(node.kill)
         return node
 
@@ -179,7 +194,13 @@ class Elsewhere:
         return self.of(job_id)
 
     def of(self, job_id: str = "job") -> list[Begun]:
+        """The calls of the job's handlers that were heard of so far: for predicates of `until`."""
         return [each for each in self.begun if each.job_id == job_id]
+
+    async def all_calls(self, job_id: str = "job") -> list[Begun]:
+        """All calls of the job's handlers up to now: reports still in the pipes of the processes are waited for."""
+        await asyncio.gather(*(node.catch_up() for node in self._nodes))
+        return self.of(job_id)
 
     async def all_look(self, client: JobScheduler) -> None:
         """Every node looks for work and for what is due at least once a second; after this each has."""
@@ -199,6 +220,6 @@ class Elsewhere:
 
 @asynccontextmanager
 async def elsewhere(opening: Opening) -> AsyncGenerator[Elsewhere]:
-    """Whatever happens, no process is left."""
+    """All processes are killed at the end."""
     async with AsyncExitStack() as stack:
         yield Elsewhere(opening, stack)

@@ -6,13 +6,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rota_contracts.clause import Clause
 from rota_contracts.harness import Harness
+from rota_contracts.port import Port
 from rota_contracts.scene import Scene
+
+if TYPE_CHECKING:
+    from rota_contracts.backend_harness import BackendHarness
 
 log = logging.getLogger("rota.contracts")
 
@@ -27,17 +32,18 @@ class Leak(AssertionError):
     """A clause held, but something it started is still there."""
 
 
-def perform(clause: Clause, family: type, harness: Harness) -> None:
-    """Run the clause; raises what it raises, or `Leak`."""
+def run_clause(clause: Clause, family: type, harness: Any) -> None:
+    """Run the clause against a harness, or a `CasStore` for clauses of `StoreContract`; raises what it raises, or
+    `Leak`."""
     before = set(threading.enumerate())
     with asyncio.Runner() as runner:
-        runner.run(_perform(clause, family(), harness))
+        runner.run(_run_clause(clause, family(), harness))
     if not clause.leaves_threads:
         _check_threads(before)
 
 
 def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What asyncio has to say of a future nobody looked at, without its traceback.
+    """Log asyncio's complaint about an exception that was never retrieved, without its traceback.
 
     It is said when the garbage is collected, which may be in the middle of anything. Formatting a traceback parses
     source, and CPython 3.11 breaks when that happens inside another parse: a SystemError in an innocent test.
@@ -45,19 +51,51 @@ def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     log.error("%s %r", context.get("message"), context.get("exception"))
 
 
-async def _perform(clause: Clause, family: Any, harness: Harness) -> None:
+async def _run_clause(clause: Clause, family: Any, harness: Any) -> None:
     asyncio.get_running_loop().set_exception_handler(_note)
+    async with _GIVEN[clause.given](clause, harness) as given:
+        async with asyncio.timeout(clause.minutes * _MINUTE if getattr(harness, "virtual", True) else _LONG_PATIENCE):
+            await clause.body(family, given)
+    await _check_tasks()
+
+
+@asynccontextmanager
+async def _scene(clause: Clause, harness: Harness) -> AsyncGenerator[Scene]:
     if begin := getattr(harness, "begin", None):
         begin(clause.id)
     scene = Scene(harness, clause.uses)
     try:
-        async with asyncio.timeout(clause.minutes * _MINUTE if harness.virtual else _LONG_PATIENCE):
-            await clause.body(family, scene)
+        yield scene
     finally:
         scene.open_gates()
     if close := getattr(harness, "close", None):
         await close()
-    await _check_tasks()
+
+
+@asynccontextmanager
+async def _port(clause: Clause, harness: BackendHarness) -> AsyncGenerator[Port]:
+    await harness.backend.open()
+    try:
+        yield Port(harness)
+    finally:
+        await harness.backend.close()
+        await harness.close()
+
+
+@asynccontextmanager
+async def _store(clause: Clause, store: Any) -> AsyncGenerator[Any]:
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+_GIVEN: dict[str, Callable[[Clause, Any], AbstractAsyncContextManager[Any]]] = {
+    "scene": _scene,
+    "port": _port,
+    "store": _store,
+}
 
 
 async def _check_tasks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import pytest
 
 _PLUGIN = "rota_contracts.plugin"
-SUBJECT = Path(__file__).with_name("subject.py")
+CONTRACTS = Path(__file__).with_name("command_line.py")
 
 
 def main(spec: str, args: list[str]) -> int:
@@ -26,7 +27,7 @@ def main(spec: str, args: list[str]) -> int:
     need_pytest()
     import pytest
 
-    resolve(spec)  # what it brings is there before clauses are collected
+    resolve(spec)  # a mistake in its module shows before clauses are collected
     observer = _Observer()
     code = int(pytest.main([*_arguments(spec), *args], plugins=[observer]))
     return code or (0 if observer.is_fine else 1)
@@ -47,14 +48,20 @@ def resolve(spec: str) -> Any:
     return found
 
 
+def let_go(harness: Any) -> None:
+    """Close a harness that no clause was run with."""
+    if close := getattr(harness, "close", None):
+        asyncio.run(close())
+
+
 def _arguments(spec: str) -> list[str]:
     return [
-        str(SUBJECT), "-p", _PLUGIN, f"--rota-harness={spec}",
+        str(CONTRACTS), "-p", _PLUGIN, f"--rota-harness={spec}",
         # The project's own pytest settings are for its own tests.
         "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider", "-p", "no:asyncio",
-        # Names are shown as seen from here, and whoever runs this did not choose where the pack is installed.
-        f"--rootdir={Path.cwd()}", "--no-header", "-o", "python_classes=Contract",
-        # The harness is imported by then, and with it packages of plugins whose assertions nobody would rewrite anyway.
+        # Names are shown relative to the current folder, not to where the pack is installed.
+        f"--rootdir={Path.cwd()}", "--no-header", "-o", "python_classes=Contract Port Store",
+        # The harness is imported by then, and pytest would warn that assertions of its packages are not rewritten.
         "-W", "ignore::pytest.PytestAssertRewriteWarning",
     ]  # fmt: skip
 

@@ -42,7 +42,7 @@ from rota_contracts.clause import USES
 from rota_contracts.harness import DEFAULT_LEASE, Harness
 from rota_contracts.journal import Journal
 from rota_contracts.processes import Elsewhere, elsewhere
-from rota_contracts.standard_handlers import AsyncHandler, Stage, SyncHandler, journaled
+from rota_contracts.standard_handlers import AsyncHandler, StandardHandlers, SyncHandler, journaled
 
 if TYPE_CHECKING:
     from rota.events import EventStore
@@ -59,7 +59,7 @@ _LOOKS = 100  # where time is virtual: seconds would pass on a machine that stan
 
 
 class Scene:
-    """One clause's world. `uses` is what the clause declared; using more is an error, so that verdicts stay honest."""
+    """The environment of one clause. `uses` is what the clause declared; using more is an error."""
 
     def __init__(self, harness: Harness, uses: tuple[str, ...] = USES) -> None:
         self.harness = harness
@@ -68,7 +68,7 @@ class Scene:
         self.gate = _gate_of(harness)
         self._gates = [self.gate]
         self._uses = uses
-        self._handlers: dict[str, AsyncHandler | SyncHandler] = Stage(self).handlers()
+        self._handlers: dict[str, AsyncHandler | SyncHandler] = StandardHandlers(self).handlers()
         self._event_store: EventStore | None = None
         self._notifying: dict[int, Any] = {}
         self._opened: dict[int, AbstractAsyncContextManager[JobScheduler]] = {}
@@ -171,7 +171,7 @@ class Scene:
         self._declared("virtual")
         if getattr(self.harness, "step", None) is not None:
             await self.harness.step(target - self.now())
-        else:  # with no node there, letting time pass comes to the same; what is past today comes tomorrow
+        else:  # no node is open, so advancing does the same; a time that is past today means tomorrow
             target += timedelta(days=1) if target < self.now() else timedelta(0)
             await self.harness.advance(target - self.now())
         self._first_day = target.date()
@@ -213,7 +213,7 @@ class Scene:
             calling.cancel()
 
     async def release(self) -> None:
-        """Open `scene.gate` and let what waited there end."""
+        """Open `scene.gate` and let the handlers that waited there end."""
         self.gate.open()
         await self.settle()
 
@@ -370,7 +370,7 @@ class Scene:
         assert use in self._uses, f"this clause uses {use!r} without saying so: @clause(..., uses=({use!r},))"
 
     def open_gates(self) -> None:
-        """Let everybody through: a clause that failed must not hang."""
+        """Open all gates, so that a failed clause does not hang."""
         for gate in self._gates:
             gate.open()
 

@@ -74,7 +74,7 @@ def _end(scene: Scene, invocation: Invocation, error: BaseException | None) -> N
         invocation.ending = Ending.CANCELLED if isinstance(error, asyncio.CancelledError) else Ending.RAISED
 
 
-class Stage:
+class StandardHandlers:
     """The standard handlers; `Scene` describes them."""
 
     def __init__(self, scene: Scene) -> None:

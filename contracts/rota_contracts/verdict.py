@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from rota_contracts.clause import Clause
+from rota_contracts.clause import NOT_APPLICABLE, NOT_RUN, ONE_PROCESS, Clause
 from rota_contracts.version import CONTRACT_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rota_contracts.contract import Contract
+
+    Contracts = Mapping[str, type[Contract]]  # by kind
 
 
 class Result(Enum):
-    """What became of one clause."""
+    """The result of one clause."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -27,10 +34,11 @@ _WEIGHT = {result: weight for weight, result in enumerate(Result) if result is n
 
 @define(eq=False)
 class Subject:
-    """One contract class (with one parameter of its harness) and what its clauses gave."""
+    """One contract class (with one parameter of its harness), or all that `rota contract` runs, and the results."""
 
     name: str
     backend: str
+    kinds: tuple[str, ...] = ("scheduler",)  # of the contracts it is held to
     results: dict[str, Result] = field(factory=dict)
     details: dict[str, str] = field(factory=dict)
 
@@ -44,12 +52,17 @@ class Subject:
         return [clause_id for clause_id, each in self.results.items() if each is result]
 
     def told(self, clause_id: str) -> str:
-        """The first line of why a clause gave what it gave; empty when nothing is known."""
-        return next(iter(self.details[clause_id].strip().splitlines()), "")
+        """The first line of the reason for a result; empty when nothing is known."""
+        line = next(iter(self.details[clause_id].strip().splitlines()), "")
+        return line.removeprefix("Skipped: ").removeprefix(NOT_RUN).removeprefix(NOT_APPLICABLE)
 
-    def is_full(self, clauses: dict[str, Clause]) -> bool:
-        """Whether every clause was looked at; a partial run has no verdict."""
-        return set(self.results) >= set(clauses)
+    def is_full(self, contracts: Contracts) -> bool:
+        """Whether every clause has a result; a partial run has no verdict."""
+        return all(set(self.results) >= set(contracts[kind].clauses) for kind in self.kinds)
+
+    def one_process_only(self) -> list[str]:
+        """The clauses that a durable store was not held to, because the harness opens no other processes."""
+        return [each for each in self.ids(Result.NOT_APPLICABLE) if ONE_PROCESS in self.details[each]]
 
     def verdict(self) -> str:
         """For a full run."""
@@ -57,27 +70,34 @@ class Subject:
             return "NOT CONFORMANT"
         if self.ids(Result.NOT_RUN):
             return "INCOMPLETE"
-        if count := len(self.ids(Result.DEVIATION)):
-            return f"CONFORMANT WITH {count} DEVIATIONS"
-        return "CONFORMANT"
+        count = len(self.ids(Result.DEVIATION))
+        deviations = f" WITH {count} DEVIATIONS" if count else ""
+        return f"CONFORMANT{deviations}{', one process only' if self.one_process_only() else ''}"
 
-    def summary(self) -> str:
-        """How many clauses gave what."""
-        counts = ((result, len(self.ids(result))) for result in Result)
+    def summaries(self, contracts: Contracts) -> list[str]:
+        """How many clauses gave which result, a line for each contract."""
+        lines = [self._summary(set(contracts[kind].clauses)) for kind in self.kinds]
+        if len(lines) == 1:
+            return lines
+        return [f"{kind}: {line}" for kind, line in zip(self.kinds, lines, strict=True)]
+
+    def _summary(self, clause_ids: set[str]) -> str:
+        counts = ((result, len(clause_ids.intersection(self.ids(result)))) for result in Result)
         return ", ".join(f"{count} {result.value}" for result, count in counts if count)
 
 
-def report(subjects: list[Subject], clauses: dict[str, Clause]) -> dict[str, Any]:
+def report(subjects: list[Subject], contracts: Contracts) -> dict[str, Any]:
     """The whole run as data, for `--rota-report`."""
     return {
         "contract_version": CONTRACT_VERSION,
-        "clauses": [_described(clause) for clause in clauses.values()],
-        "subjects": [_reported(subject, clauses) for subject in subjects],
+        "clauses": [_described(kind, clause) for kind in contracts for clause in contracts[kind].clauses.values()],
+        "subjects": [_reported(subject, contracts) for subject in subjects],
     }
 
 
-def _described(clause: Clause) -> dict[str, Any]:
+def _described(kind: str, clause: Clause) -> dict[str, Any]:
     return {
+        "contract": kind,
         "id": clause.id,
         "rule": clause.rule,
         "promise": clause.promise,
@@ -89,8 +109,8 @@ def _described(clause: Clause) -> dict[str, Any]:
     }
 
 
-def _reported(subject: Subject, clauses: dict[str, Clause]) -> dict[str, Any]:
-    full = subject.is_full(clauses)
+def _reported(subject: Subject, contracts: Contracts) -> dict[str, Any]:
+    full = subject.is_full(contracts)
     return {
         "name": subject.name,
         "backend": subject.backend,

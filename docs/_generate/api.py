@@ -18,7 +18,7 @@ from rota.errors import RotaError
 SECTIONS = {
     "Declare": "JobDefinition Cron Misfire Overlap OnEvent Manual RetryPolicy IdempotencyKey Precision DEFAULT_SCOPE",
     "Handle": "HandlerRegistry JobHandler JobContext JobResult Succeeded Failed Retry Services",
-    "Run": "JobScheduler Scheduler NoScheduler TriggerOnce Capability ScheduleOutcome ScheduleDiff Retention",
+    "Run": "JobScheduler Scheduler NoScheduler TriggerOnce Capability ScheduleOutcome ScheduleDiff Retention LogErrors",
     "Read": "JobRun RunState Cause Attempt AttemptOutcome JobStatus HealthReport Health Check",
     "Time": "Clock SystemClock VirtualClock",
     "Events": "Event EventStore InMemoryEventStore HookedEventStore JobNotifyEventStore Notifier",

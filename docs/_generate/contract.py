@@ -10,7 +10,7 @@ from typing import Any
 from rota.model.capability import Capability
 from rota_contracts import CONTRACT_VERSION
 from rota_contracts.clause import Clause, names_of
-from rota_contracts.contract import CLAUSES
+from rota_contracts.contract import all_clauses
 
 RULES = Path(__file__).parent.parent / "reference" / "rules.toml"
 
@@ -22,8 +22,8 @@ are named under each rule; errors, docstrings and failing clauses use the same i
 has {clauses} clauses.
 
 Marks after a clause: *nodes* means that it needs several nodes on one store, *durable* that the store is closed and
-opened again, *distributed* that the nodes are in processes of their own; capabilities are those it applies to.
-Everything unmarked is core: it cannot be a known deviation.
+opened again, *distributed* that the nodes are in processes of their own, *port* that it calls the backend without a
+node; capabilities are those it applies to. Everything else is core: it cannot be a known deviation.
 """
 
 
@@ -35,7 +35,7 @@ def families() -> list[dict[str, Any]]:
 
 def contract_page() -> str:
     """The whole page."""
-    lines = [_INTRODUCTION.format(version=CONTRACT_VERSION, clauses=len(CLAUSES))]
+    lines = [_INTRODUCTION.format(version=CONTRACT_VERSION, clauses=len(all_clauses()))]
     for family in families():
         lines.append(f"- [{family['id']}](#{_anchor(family)}): {_lower(family['title'])}")
     for family in families():
@@ -61,7 +61,7 @@ def _family(family: dict[str, Any]) -> Iterator[str]:
 
 
 def _clauses(rule: str) -> Iterator[str]:
-    clauses = [clause for clause in CLAUSES.values() if clause.rule == rule]
+    clauses = [clause for clause in all_clauses().values() if clause.rule == rule]
     if clauses:
         yield ""
     for clause in clauses:
@@ -70,6 +70,8 @@ def _clauses(rule: str) -> Iterator[str]:
 
 def _marks(clause: Clause) -> str:
     marks = [] if clause.level.value == "core" else [clause.level.value]
+    if clause.given == "port":
+        marks.append("port")
     wanted = clause.needs & ~Capability.DURABLE  # which its level says
     if wanted:
         marks.append(f"with {names_of(wanted)}")

@@ -8,9 +8,10 @@ from rota.model.run import RunState
 _INTRODUCTION = """\
 # The life of a run
 
-A run is one occurrence being worked to its end. It is QUEUED when it is stored, RUNNING from the moment its claim is
-stored, and after each attempt one row of the table below applies. `rota.decide.attempt.decide` is that table as a pure
-function; nothing else decides what becomes of a run. This page is made from it.
+A run is one occurrence being worked to its end. It is QUEUED when it is stored and RUNNING from the moment its claim is
+stored. When an attempt ends, on whatever node and backend, `rota.decide.attempt.decide` picks one row of the first
+table below; this page is made from the same table. The store replaces that row in the two cases of the second table.
+The third table has the changes that no attempt causes.
 
 ```
             claim                    it succeeded
@@ -34,6 +35,18 @@ SUCCEEDED, DEAD and CANCELLED are final.
 """
 
 _REST = """
+## What the store replaces
+
+The node that ends an attempt may not know yet that somebody has asked for something else. The store knows, and writes
+another row (`Settlement.overruled`).
+
+| the row says | but | the run becomes | told |
+|---|---|---|---|
+| RETRYING | `cancel` was called while it ran | CANCELLED, with its error | nothing |
+| RETRYING or DEAD | its job was unscheduled while it ran | CANCELLED, with its error | nothing |
+
+An outcome whose lease belongs to another node by now is rejected: nothing is written (LEASE-1).
+
 ## Without an attempt ending
 
 | what happens | the run becomes | told |
@@ -43,10 +56,12 @@ _REST = """
 | `cancel` of a run that is queued or retrying | CANCELLED | nothing |
 | `cancel` of a running one: its node is told at the next renewal | RUNNING, until the attempt ends | nothing |
 | `unschedule` of its job while it is queued or retrying | CANCELLED | nothing |
-| `unschedule` while it is running, and the attempt fails | CANCELLED, with its error | nothing |
 | an event at the depth limit | stored as DEAD | JobFailed, JobDeadLettered |
 
-The rules: RETRY-1 to RETRY-6, LEASE-3 to LEASE-5, CANCEL-1, REG-4 and HIST-3 of the [contract](contract.md).
+A run whose handler is on no live node, whose payload cannot be decoded, or whose stored row cannot be read (SAFE-1) is
+claimed like any other, and the attempt fails for good without a call of a handler.
+
+The rules: RETRY-1 to RETRY-6, LEASE-3 to LEASE-5, CANCEL-1, REG-4, SAFE-1 and HIST-3 of the [contract](contract.md).
 """
 
 

@@ -7,7 +7,7 @@ import inspect
 from docs._generate.text import annotation_text, default_text, duration_text
 from rota import Retention, Scheduler
 from rota.cron.fields import MAX_EXPRESSION
-from rota.decide.attempt import MAX_ERROR
+from rota.errors import MAX_ERROR
 from rota.model.validation import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
 
 MEANINGS = {
@@ -28,6 +28,7 @@ MEANINGS = {
     "event_memory": "how long an event that was handled is remembered (EVENT-3)",
     "max_depth": "how long a chain of events that cause events may get (EVENT-6)",
     "dead_letter_alarm": "dead letters at which `health()` says DEGRADED (OPS-1)",
+    "log_errors": "`LogErrors.TYPE` keeps texts and values of handlers' exceptions out of the run log (LOG-1)",
 }
 
 _INTRODUCTION = """\

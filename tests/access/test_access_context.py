@@ -1,3 +1,5 @@
+"""Roles: who may read, write and use the platform's scope. Rules: ACCESS-1, ID-2."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""`JobApi`: permissions, scopes, redaction and the audit. Rules: ACCESS-1, ACCESS-2."""
+
 from __future__ import annotations
 
 import asyncio

@@ -28,13 +28,13 @@ BATCHES = Entry("floor, 100", "floor_sqlite", {"batch": 100}, "floor: 100 per tr
 COMMITS = Entry("floor, 1", "floor_sqlite", {"batch": 1}, "floor: 1 per transaction")
 
 OURS, PEER = Entry("rota", "ours_sqlite"), Entry("huey", "huey_sqlite")
-BATCH = "rota, batches of 1,000"
+BATCH, SIZE = "rota, batches of 1,000", 1_000
 TRIGGERS: dict[str, tuple[Entry, dict[str, int]]] = {
     f"{entry.name}, {how_many} at once": (entry, {"at_once": how_many})
     for entry in (OURS, PEER)
     for how_many in (1, 10, 100)
 } | {
-    BATCH: (OURS, {"size": 1_000}),
+    BATCH: (OURS, {"size": SIZE}),
     **{f"floor, {batch} per transaction": (Entry("floor", "floor_sqlite"), {"batch": batch}) for batch in (1, 100)},
 }
 
@@ -107,7 +107,10 @@ def _trigger(files: Files, triggers: int, rounds: int) -> Rows:
     for _, name in in_turns(list(TRIGGERS), rounds):
         entry, how = TRIGGERS[name]
         path = files.new()
-        raw[name].append(measure(entry, "batch" if name == BATCH else "trigger", path=path, count=triggers, **how))
+        if name == BATCH:
+            raw[name].append(measure(entry, "batch", path=path, count=max(triggers, 2 * SIZE), **how))
+        else:
+            raw[name].append(measure(entry, "trigger", path=path, count=triggers, **how))
         files.drop(path)
     return raw
 

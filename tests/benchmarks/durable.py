@@ -94,6 +94,14 @@ async def at_once(calls: Iterable[Callable[[], Awaitable[object]]], how_many: in
     await asyncio.gather(*(take() for _ in range(how_many)))
 
 
+def full_batches(count: int, size: int) -> int:
+    """The number of calls that trigger `count` in batches of `size`: a rate over no call at all means nothing."""
+    calls, rest = divmod(count, size)
+    if rest or not calls:
+        raise ValueError(f"{count} triggers do not make full batches of {size}")
+    return calls
+
+
 async def rate(calls: Iterable[Callable[[], Awaitable[object]]], how_many: int, count: int) -> dict[str, float]:
     """Calls per second, each awaited to its end."""
     began = time.perf_counter()

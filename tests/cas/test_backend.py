@@ -1,5 +1,8 @@
 """What CasBackend promises beyond the contract: bounded commits, bounded patience, and steps that go on where they
-were left."""
+were left.
+
+Rules: OPS-2, LEASE-1, REG-4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The etcd store of the examples keeps the contract of the primitives, and says what it knows when etcd is gone."""
+"""The etcd store of the examples keeps the contract of the primitives, and says what it knows when etcd is gone.
+
+Rules: STORE-1 to STORE-6, OPS-2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever many nodes do to many jobs at once, what is stored fits together afterwards."""
+"""Whatever many nodes do to many jobs at once, what is stored fits together afterwards. Rules: RUN-1, HIST-1."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Nodes:
                 continue
             await backend.renew(NodeInfo(node, frozenset({"work"})), [ref])
             outcome = self.random.choice((Succeeded(), Failed("no"), Failed("never", permanent=True)))
-            await backend.settle([decide(held, outcome, self.clock.now(), node)])
+            await backend.settle([decide(held, outcome, node, now=self.clock.now)])
 
     async def meddle(self, backend: CasBackend, node: str) -> None:
         self.clock.step(timedelta(seconds=self.random.choice((0, 1, 40))))

@@ -1,3 +1,8 @@
+"""`rota contract`: which contracts it runs, what it prints, and what it says of a harness that is none.
+
+No rule: the command is a shell around the contract pack, which has rules of its own.
+"""
+
 from __future__ import annotations
 
 import json
@@ -16,7 +21,53 @@ def harness():
     return BackendHarness(lambda clock: InProcessBackend(clock=clock))
 
 
+async def coroutine():
+    return harness()
+
+
+def backend():
+    return InProcessBackend()
+
+
+def nothing():
+    return None
+
+
+def cls():
+    return BackendHarness
+
+
+def failing():
+    raise OSError("no such server")
+
+
+def with_argument(clock):
+    return harness()
+
+
 not_callable = 42
+"""
+
+STORES = """
+from rota import Capability
+from rota_backends.cas import CasBackend
+from rota_contracts import BackendHarness
+from tests.cas.memory import MemoryStore, Shelf
+
+
+class WithoutCompare(MemoryStore):
+    async def commit(self, puts):
+        return await super().commit([put._replace(expected=None) for put in puts])
+
+
+def sound():
+    shelf = Shelf()
+    return BackendHarness(lambda clock: CasBackend(MemoryStore(shelf), clock=clock))
+
+
+def unsound():
+    shelf = Shelf()
+    return BackendHarness(lambda clock: CasBackend(WithoutCompare(shelf), clock=clock))
 """
 
 FAULTY = """
@@ -61,12 +112,20 @@ def test_the_harness_is_found_from_the_current_folder_and_options_reach_pytest(f
         ("mine:nothing", "nothing"),
         ("broken:harness", "NameError: name 'mising' is not defined"),
         ("mine:not_callable", "not callable"),
+        ("mine:coroutine", "gives a coroutine; expected is a Harness, for instance BackendHarness("),
+        ("mine:backend", "gives an object of the class InProcessBackend, which has no virtual, no advance, no crash;"),
+        ("mine:nothing", "gives None, which has no capabilities,"),
+        ("mine:cls", "gives the class BackendHarness; expected is a Harness"),
+        ("mine:failing", "raised OSError: no such server"),
+        ("mine:with_argument", "raised TypeError: with_argument() missing 1 required positional argument"),
+        ("mine:BackendHarness", "raised TypeError:"),
     ],
 )
-def test_a_wrong_name_is_a_message_and_exit_code_2(folder: Path, spec: str, said: str) -> None:
+def test_what_makes_no_harness_is_one_sentence_and_exit_code_2(folder: Path, spec: str, said: str) -> None:
     done = contract(folder, spec)
     assert done.returncode == 2
-    assert said in done.stderr
+    words = " ".join(done.stderr.replace("│", " ").split())
+    assert words.count(said) == 1, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
 
@@ -107,3 +166,25 @@ def test_a_failure_shows_the_clause_and_its_name(folder: Path) -> None:
     assert "FAILED faulty:harness::Contract::test_a_new_job_is_stored_and_told_of_once" in done.stdout
     assert "_ Contract.test_a_new_job_is_stored_and_told_of_once _" in done.stdout
     assert "clause:  REG-1/" in done.stdout
+
+
+def test_a_store_without_compare_and_swap_is_caught_and_the_promise_told(folder: Path) -> None:
+    (folder / "stores.py").write_text(STORES)
+    done = contract(folder, "stores:unsound", "-k", "STORE-2")
+    assert done.returncode == 1
+    assert "FAILED stores:unsound::Store::test_a_put_at_another_version_is_not_written" in done.stdout
+    assert "promise: a put that expects another version is refused and writes nothing" in done.stdout
+
+
+def test_the_port_and_the_store_are_tried_too(folder: Path) -> None:
+    (folder / "stores.py").write_text(STORES)
+    done = contract(folder, "stores:sound", "-k", "test_a_repeated_removal_gives or STORE-4", "-v")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stores:sound::Port::test_a_repeated_removal_gives_the_first_answer PASSED" in done.stdout
+    assert "stores:sound::Store::test_a_scan_gives_versions_that_can_be_expected PASSED" in done.stdout
+
+
+def test_the_store_clauses_do_not_apply_to_a_backend_without_a_store(folder: Path) -> None:
+    done = contract(folder, "mine:harness", "-v", "-k", "STORE-4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_a_scan_gives_versions_that_can_be_expected DOES NOT APPLY" in done.stdout

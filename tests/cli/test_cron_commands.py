@@ -1,3 +1,5 @@
+"""`rota next` and `rota describe`. Rules: CRON-1, CRON-3."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""`rota demo` shows what it says it shows. Rules: CRON-8, PAUSE-1, RETRY-3, RETRY-5, EVENT-1."""
+
 from __future__ import annotations
 
 import os

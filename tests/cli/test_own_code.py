@@ -1,4 +1,7 @@
-"""An error in the application's own code is told as far as it concerns that code: module, file, line, exception."""
+"""An error in the application's own code is told as far as it concerns that code: module, file, line, exception.
+
+No rule: it is about error messages of the command line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rota run` works until it is told to stop; `rota doctor` says what is wrong."""
+"""`rota run` works until it is told to stop; `rota doctor` says what is wrong. Rules: LEASE-5, OPS-1, OPS-3."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def until(there: Path, limit: float = PATIENCE) -> None:
     deadline = time.monotonic() + limit
     while not there.exists():
         assert time.monotonic() < deadline, f"{there.name} never came"
-        time.sleep(0.02)
+        time.sleep(0.02)  # sleep: polls for a file
 
 
 async def trigger(job_id: str) -> None:
     async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
         while await client.get_schedule(job_id) is None:  # noqa: ASYNC110  another process schedules it
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # sleep: polls another process
         await client.trigger_once(job_id)
 
 
@@ -205,7 +205,7 @@ def test_a_store_that_does_not_answer_is_told_before_it_is_given_up(
 
 async def _never(backend: InProcessBackend) -> None:
     backend.patience = timedelta(0)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # sleep: the latency of a slow store
     raise StoreUnavailable("nobody is there")
 
 

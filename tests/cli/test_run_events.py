@@ -1,4 +1,7 @@
-"""`rota run --events NAME`: jobs that wait for events get them; without an event store the jobs are named."""
+"""`rota run --events NAME`: jobs that wait for events get them; without an event store the jobs are named.
+
+Rules: EVENT-1, EVENT-2.
+"""
 
 from __future__ import annotations
 

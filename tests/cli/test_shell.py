@@ -1,3 +1,8 @@
+"""The command line as a whole: version, help, errors, and what it imports.
+
+No rule: the command line is a shell over the scheduler.
+"""
+
 from __future__ import annotations
 
 import json

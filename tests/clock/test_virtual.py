@@ -86,7 +86,7 @@ async def test_time_waits_for_work_that_is_under_way() -> None:
 
     async def work() -> None:
         for _ in range(20):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # sleep: work in real time
         ended_at.append(clock.now())
         activity.end()
 
@@ -113,9 +113,9 @@ async def test_a_machine_that_stood_still_is_not_taken_for_work_that_never_ends(
     activity.begin()
 
     async def work() -> None:
-        await asyncio.sleep(0.01)
-        time.sleep(0.6)  # noqa: ASYNC251  (nothing at all goes on meanwhile)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: work in real time
+        time.sleep(0.6)  # noqa: ASYNC251  # sleep: the machine stands still
+        await asyncio.sleep(0.01)  # sleep: work in real time
         activity.end()
 
     working = asyncio.create_task(work())
@@ -185,7 +185,7 @@ def test_a_clock_outlives_the_event_loop_it_was_used_in() -> None:
 
     async def works() -> None:
         with at_work(clock, "something real"):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # sleep: work in real time
 
     async def lives() -> bool:
         work = asyncio.create_task(works())

@@ -1,4 +1,4 @@
-"""A definition read the fast way is the one that was written."""
+"""A definition read the fast way is the one that was written. Rules: REG-1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every value of the model survives its way through JSON, and a wrong one is refused by field (REG-5)."""
+"""Every value of the model survives JSON, and a wrong one is refused with its field. Rules: ID-3, REG-5."""
 
 from __future__ import annotations
 

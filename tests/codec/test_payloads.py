@@ -1,4 +1,4 @@
-"""What a payload may hold, how it is written, and that it is read strictly (REG-2, ACCESS-2)."""
+"""Payloads: which types are encoded, how, and what is refused. Rules: ID-3, RETRY-3."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The composition root. Rules: API, RETRY-5."""
+
 from __future__ import annotations
 
 from datetime import timedelta

@@ -1,3 +1,5 @@
+"""Backends by URL and entry point. No rule: it is about how a backend is found."""
+
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint

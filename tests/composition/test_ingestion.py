@@ -1,3 +1,5 @@
+"""Ingestion on demand. Rules: KEY-4, MANUAL-1."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,3 +1,5 @@
+"""The scheduler of an application whose jobs are switched off. Rules: API, REG-5."""
+
 from __future__ import annotations
 
 import logging

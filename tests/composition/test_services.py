@@ -1,3 +1,5 @@
+"""Services that handlers ask for. No rule: services are no part of the contract."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -49,6 +49,10 @@ class Toys:
         with scene.outage():
             pass
 
+    @clause("TOY-6", "two processes share the store", level=Level.DISTRIBUTED)
+    async def test_two_processes_share_the_store(self, scene):
+        pass
+
 
 families = types.ModuleType("rota_contracts.families")
 families.FAMILIES = (Toys,)
@@ -75,9 +79,10 @@ class ToyHarness:
     max_payload = 1024
     virtual = True
 
-    def __init__(self, capabilities=Capability(0), breaks=None):
+    def __init__(self, capabilities=Capability(0), breaks=None, elsewhere=None):
         self.capabilities = capabilities
         self.breaks = breaks
+        self.elsewhere = elsewhere
         self.closed = False
 
     @asynccontextmanager
@@ -92,6 +97,10 @@ class ToyHarness:
 
     async def close(self):
         self.closed = True
+
+
+async def late():
+    return ToyHarness()
 
 
 class TroubleHarness(ToyHarness):
@@ -110,7 +119,7 @@ import pytest
 
 from rota.model.capability import Capability
 from rota_contracts.contract import SchedulerContract
-from toys import ToyHarness, TroubleHarness
+from toys import Node, ToyHarness, TroubleHarness, late
 
 
 class TestToy(SchedulerContract):

@@ -1,5 +1,8 @@
 """CasBackend keeps the contract on a store in memory: as it is, over a line that lies, and to the second with a
-connection per node and rivals who are faster at every third commit."""
+connection per node and rivals who are faster at every third commit.
+
+No rule: all of them, clause by clause.
+"""
 
 from __future__ import annotations
 

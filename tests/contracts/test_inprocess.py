@@ -1,4 +1,7 @@
-"""The in-process backend keeps the contract: as it is, with seconds, and over a line that lies."""
+"""The in-process backend keeps the contract: as it is, with seconds, and over a line that lies.
+
+No rule: all of them, clause by clause.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How clauses are chosen, run and judged, in a pytest of its own."""
+"""How clauses are chosen, run and judged, in a pytest of its own. No rule: it is about the machinery of the pack."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _verdict(result: pytest.RunResult) -> str | None:
 def test_a_scheduler_that_keeps_every_clause_is_conformant(bench: Bench) -> None:
     result = bench.run()
     assert _verdict(result) == "CONFORMANT"
-    result.stdout.fnmatch_lines(["*Rota contract, version 1*", "*5 passed, 2 not applicable*"])
+    result.stdout.fnmatch_lines(["*Rota contract, version 2*", "*5 passed, 3 not applicable*"])
     assert result.ret == 0
 
 
@@ -79,6 +79,40 @@ def test_what_the_harness_lacks_makes_it_incomplete(bench: Bench) -> None:
     assert result.ret == 0
 
 
+def test_a_durable_store_that_was_tried_in_one_process_says_so(bench: Bench) -> None:
+    result = bench.run(harness="TroubleHarness(Capability.DURABLE)")
+    assert _verdict(result) == "CONFORMANT, one process only"
+    result.stdout.fnmatch_lines(["*not tried: the harness opens no nodes in other processes*: 1 of TOY-6"])
+
+
+def test_a_durable_store_that_is_opened_elsewhere_is_conformant(bench: Bench) -> None:
+    result = bench.run(harness="TroubleHarness(Capability.DURABLE, elsewhere=print)")
+    assert _verdict(result) == "CONFORMANT"
+
+
+def test_deviations_in_one_process_say_both(bench: Bench) -> None:
+    known = 'known_failures = {"TOY-2": "issue 1"}'
+    result = bench.run(harness="TroubleHarness(Capability.DURABLE, breaks='nodes')", body=known)
+    assert _verdict(result) == "CONFORMANT WITH 2 DEVIATIONS, one process only"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("None", "gives None, which has no capabilities, *"),
+        ("TroubleHarness", "gives the class TroubleHarness; expected is a Harness, *"),
+        ("late()", "gives a coroutine; expected is a Harness, *"),
+        ("Node('')", "gives an object of the class Node, which has no capabilities, *"),
+    ],
+)
+def test_what_is_no_harness_fails_once_and_says_what_is_expected(bench: Bench, given: str, told: str) -> None:
+    result = bench.run(harness=given)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"the fixture `harness` of TestToy {told}"])
+    result.stdout.fnmatch_lines(["*not run: the fixture `harness` gives no harness: 7 of *"])
+    assert _verdict(result) == "NOT CONFORMANT"
+
+
 def test_a_skipped_clause_counts_as_not_run(bench: Bench) -> None:
     result = bench.run(body="pytestmark = pytest.mark.skip(reason='later')")
     assert _verdict(result) == "INCOMPLETE"
@@ -100,7 +134,7 @@ def test_a_failure_outweighs_what_did_not_run(bench: Bench) -> None:
 def test_a_partial_run_has_no_verdict(bench: Bench, partial: tuple[str, ...]) -> None:
     result = bench.run(*partial)
     assert _verdict(result) is None
-    result.assert_outcomes(passed=1, deselected=6 if "-k" in partial else 0)
+    result.assert_outcomes(passed=1, deselected=7 if "-k" in partial else 0)
 
 
 def test_a_run_stopped_at_the_first_failure_has_no_verdict(bench: Bench) -> None:
@@ -184,7 +218,7 @@ def test_a_failure_names_clause_promise_level_and_place(bench: Bench) -> None:
 
 def test_a_failure_shows_the_clause_and_not_the_machinery(bench: Bench) -> None:
     result = bench.run(harness="TroubleHarness(breaks='core')")
-    result.stdout.no_fnmatch_line("*performance.py*")
+    result.stdout.no_fnmatch_line("*run_clause.py*")
 
 
 def test_a_known_deviation_that_fails_is_counted(bench: Bench) -> None:
@@ -232,6 +266,10 @@ def test_a_deviation_does_not_excuse_a_broken_fixture(bench: Bench) -> None:
     [
         ("def test_a_node_opens(self): pass", "overrides test_a_node_opens: a clause cannot be overridden"),
         ("test_a_node_opens = None", "overrides test_a_node_opens: a clause cannot be overridden"),
+        (
+            "pass\n\nclass Mixin:\n    test_a_node_opens = None\n\nclass TestMixed(Mixin, SchedulerContract):",
+            "overrides",
+        ),
         ('known_failures = {"TOY-1": "x"}', "'TOY-1' is core, and core clauses cannot be deviations"),
         ('known_failures = {"TOY-1/test_a_node_opens": "x"}', "core clauses cannot be deviations"),
         ('known_failures = {"TOY-99": "x"}', "there is no rule or clause 'TOY-99' in the contract"),
@@ -255,7 +293,7 @@ def test_the_report_holds_clauses_results_and_verdict(bench: Bench) -> None:
         body='known_failures = {"TOY-2": "issue 1"}',
     )
     report = json.loads((bench.path / "report.json").read_text())
-    assert report["contract_version"] == "1"
+    assert report["contract_version"] == "2"
     assert {each["id"] for each in report["clauses"]} >= {"TOY-1/test_a_node_opens", "TOY-3/test_the_store_survives"}
     (subject,) = report["subjects"]
     assert (subject["backend"], subject["verdict"]) == ("toy", "CONFORMANT WITH 2 DEVIATIONS")

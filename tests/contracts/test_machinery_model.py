@@ -1,4 +1,7 @@
-"""The state machine notices a difference: a model that is wrong in one point is told apart from the real scheduler."""
+"""The state machine notices a difference: a model that is wrong in one point is told apart from the real scheduler.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from rota_contracts.clause import clauses_of
 from rota_contracts.declare import STEADY, cron, manual
 from rota_contracts.families.model import ModelClauses
 from rota_contracts.model import Model, ModelJob, ModelRun
-from rota_contracts.run_clause import perform
+from rota_contracts.run_clause import run_clause
 from tests.contracts.test_machinery_scene import NOON
 
 
@@ -64,7 +67,7 @@ class LetsRetriesBeOvertaken(Model):
 
 def _performed() -> None:
     (clause,) = clauses_of(ModelClauses)
-    perform(clause, ModelClauses, BackendHarness(lambda clock: InProcessBackend(clock=clock)))
+    run_clause(clause, ModelClauses, BackendHarness(lambda clock: InProcessBackend(clock=clock)))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def _performed() -> None:
     ids=lambda wrong: wrong.__name__,
 )
 def test_a_difference_is_noticed(wrong: Callable[[datetime], Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota_contracts.machine.Model", wrong)
+    monkeypatch.setattr("rota_contracts.model_machine.Model", wrong)
     with pytest.raises(AssertionError):
         _performed()
 

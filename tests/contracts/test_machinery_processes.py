@@ -1,4 +1,7 @@
-"""Nodes in other processes by themselves: what is said arrives, and nobody is left behind."""
+"""Nodes in other processes by themselves: what is said arrives, and nobody is left behind.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +87,28 @@ async def test_a_process_whose_clause_is_gone_ends() -> None:
         process: Any = node._process
         process.stdin.close()
         assert await asyncio.wait_for(process.wait(), PATIENCE) == 3
+
+
+async def test_calls_of_handlers_that_are_still_in_a_pipe_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, read = asyncio.Event(), NodeProcess._next_line
+
+    async def delayed(self: NodeProcess, pipe: asyncio.StreamReader) -> bytes:
+        line = await read(self, pipe)
+        await passes.wait()
+        return line
+
+    async with elsewhere(toy) as there:
+        nodes = await there.nodes(2)
+        monkeypatch.setattr(NodeProcess, "_next_line", delayed)
+        for node in nodes:
+            await node.call("told", "the line after this one is delayed")
+        running = [asyncio.create_task(node.call("runs", "job")) for node in nodes]
+        asked = asyncio.create_task(there.all_calls())
+        await asyncio.sleep(0)
+        assert (there.of(), asked.done()) == ([], False)
+        passes.set()
+        assert len(await asked) == 2
+        await asyncio.gather(*running)
 
 
 async def test_a_wait_for_what_does_not_happen_ends() -> None:

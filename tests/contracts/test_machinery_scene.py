@@ -1,4 +1,7 @@
-"""Journal, scene, clause and performance by themselves, without a scheduler."""
+"""Journal, scene, clause and performance by themselves, without a scheduler.
+
+No rule: it is about the machinery of the pack.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from rota.model.validation import LIFECYCLE_MODULE
 from rota_contracts.clause import Clause, Level, clause, clauses_of
 from rota_contracts.harness import Harness
 from rota_contracts.journal import Ending, Invocation, Journal
-from rota_contracts.run_clause import Leak, perform
+from rota_contracts.run_clause import Leak, run_clause
 from rota_contracts.scene import Scene
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -252,7 +255,7 @@ def _body_of(work: Any) -> Any:
 
 def play(work: Any, harness: Harness | None = None, **marks: Any) -> None:
     marked: Clause = clause("RUN-1", "a promise", **marks)(_body_of(work))
-    perform(marked, object, harness or toy())
+    run_clause(marked, object, harness or toy())
 
 
 def test_a_clause_runs_and_its_harness_is_closed() -> None:
@@ -288,7 +291,7 @@ def test_a_leaked_asyncio_task_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     kept: list[asyncio.Task[None]] = []
 
     async def leak(scene: Scene) -> None:
-        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))
+        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))  # sleep: a task that is left behind
 
     with pytest.raises(Leak, match="asyncio tasks left behind: forgotten"):
         play(leak)

@@ -1,4 +1,4 @@
-"""The PostgreSQL backend keeps the contract."""
+"""The PostgreSQL backend keeps the contract. No rule: all of them, clause by clause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""PostgreSQL further: to the second, and with a connection for each node over a line that lies."""
+"""PostgreSQL further: to the second, and with a connection for each node over a line that lies.
+
+No rule: all of them, clause by clause.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The PostgreSQL backend keeps the contract behind a PgBouncer in transaction mode too, with two sessions for all."""
+"""The PostgreSQL backend keeps the contract behind a PgBouncer in transaction mode too, with two sessions for all.
+
+No rule: all of them, clause by clause.
+"""
 
 from __future__ import annotations
 

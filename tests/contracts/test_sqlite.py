@@ -1,6 +1,8 @@
 """The SQLite backend keeps the contract; `test_sqlite_further.py` has more ways to open it.
 
 The clauses are about what is kept, not about power cuts, so no fsync is waited for here (`synchronous="OFF"`).
+
+No rule: all of them, clause by clause.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""SQLite further: to the second with a connection for each node, and over a line that lies."""
+"""SQLite further: to the second with a connection for each node, and over a line that lies.
+
+No rule: all of them, clause by clause.
+"""
 
 from __future__ import annotations
 

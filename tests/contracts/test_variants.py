@@ -1,4 +1,4 @@
-"""Legal variants pass the whole pack: it assumes no more than the rules say."""
+"""Legal variants pass the whole pack: it assumes no more than the rules say. No rule: all of them, clause by clause."""
 
 from __future__ import annotations
 

@@ -6,14 +6,22 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 from rota.clock import SystemClock
 
 
 class ToyNode:
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, handlers: Any, options: dict[str, Any]) -> None:
+        self.handlers = handlers
         self.options = options
+
+    async def runs(self, job_id: str) -> None:
+        """Calls the handler `ok`, as a node with a run of that job does."""
+        ctx = SimpleNamespace(job_id=job_id, run_id=uuid4(), attempt=1, due=None)
+        await self.handlers.get("ok").call(ctx, b"")
 
     async def told(self, what: str) -> tuple[str, dict[str, Any]]:
         print("what a backend prints is nobody's business")
@@ -31,7 +39,7 @@ class ToyNode:
 
 @asynccontextmanager
 async def toy(handlers: Any, **options: Any) -> AsyncGenerator[Any]:
-    yield ToyNode(options)
+    yield ToyNode(handlers, options)
 
 
 @asynccontextmanager

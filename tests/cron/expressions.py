@@ -54,6 +54,48 @@ def _or_star(strategy: st.SearchStrategy[Part], low: int, high: int) -> st.Searc
     return st.one_of(st.just(star), st.just(star), st.just(star), strategy)
 
 
+Rule = tuple[str, int, int]
+
+
+@st.composite
+def date_rules(draw: st.DrawFn) -> tuple[str, Rule]:
+    """L, L-n, LW or nW."""
+    form = draw(st.sampled_from(["L", "L-", "LW", "W"]))
+    number = draw(st.integers(1, 30 if form == "L-" else 31))
+    text, rule = {
+        "L": ("L", ("L", 0, 0)),
+        "L-": (f"L-{number}", ("L", number, 0)),
+        "LW": ("LW", ("LW", 0, 0)),
+        "W": (f"{number}W", ("W", number, 0)),
+    }[form]
+    return draw(st.sampled_from([text, text.lower()])), rule
+
+
+@st.composite
+def weekday_rules(draw: st.DrawFn) -> tuple[str, Rule]:
+    """dL or d#n, the day as a number or by name."""
+    weekday, number = draw(st.integers(0, 6)), draw(st.integers(1, 5))
+    name = draw(
+        st.sampled_from([str(weekday), DAYS[weekday], DAYS[weekday].upper(), "7" if weekday == 0 else str(weekday)])
+    )
+    return draw(st.sampled_from([(f"{name}L", ("dL", 0, weekday)), (f"{name}#{number}", ("d#", number, weekday))]))
+
+
+@st.composite
+def special_days(draw: st.DrawFn, *, seconds: bool = False) -> Written:
+    """An expression with days that depend on the month, alone and in lists with plain values (CRON-11)."""
+    written = draw(expressions(seconds=seconds, any_day=True))
+    for at, strategy in ((-3, date_rules()), (-1, weekday_rules())):
+        rules = draw(st.lists(strategy, max_size=2))
+        if not rules:
+            continue
+        keeps = not written.texts[at].startswith("*") and draw(st.booleans())
+        written.texts[at] = ",".join([*([written.texts[at]] if keeps else []), *(text for text, _ in rules)])
+        written.values[at] = written.values[at] if keeps else frozenset()
+        written.rules.extend(rule for _, rule in rules)
+    return written
+
+
 @st.composite
 def expressions(draw: st.DrawFn, *, seconds: bool = False, any_day: bool = False) -> Written:
     """A whole expression. With `any_day` the day fields are as varied as the others."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import cached_property
 from math import gcd
 from zoneinfo import ZoneInfo
 
-from attrs import define
+from attrs import define, field
 
 from tests.cron.zones import Change
 
@@ -21,6 +22,7 @@ class Written:
 
     texts: list[str]
     values: list[frozenset[int]]
+    rules: list[tuple[str, int, int]] = field(factory=list)  # L, LW, W, dL, d#: the form, its number, its weekday
 
     @property
     def text(self) -> str:
@@ -49,9 +51,35 @@ class Written:
         return second % 60 in seconds and second // 60 % 60 in self.values[-5] and second // 3600 in self.values[-4]
 
     def _matches_day(self, day: date) -> bool:
-        by_date, by_weekday = day.day in self.values[-3], day.isoweekday() % 7 in self.values[-1]
+        by_date = day.day in self.values[-3] or any(
+            day == _picked(rule, day) for rule in self.rules if rule[0] in _DATES
+        )
+        by_weekday = day.isoweekday() % 7 in self.values[-1] or any(
+            day == _picked(rule, day) for rule in self.rules if rule[0] not in _DATES
+        )
         either = self.texts[-3][0] != "*" and self.texts[-1][0] != "*"
         return day.month in self.values[-2] and (by_date or by_weekday if either else by_date and by_weekday)
+
+
+_DATES = ("L", "LW", "W")
+
+
+def _picked(rule: tuple[str, int, int], day: date) -> date | None:
+    """The one day of that month which the rule means, found by looking at each of them (CRON-11)."""
+    form, number, weekday = rule
+    month = [day.replace(day=at) for at in range(1, monthrange(day.year, day.month)[1] + 1)]
+    if form == "L":
+        return month[-1 - number] if number < len(month) else None
+    if form == "LW":
+        return next(each for each in reversed(month) if each.isoweekday() < 6)
+    if form == "W":
+        working = [each for each in month if each.isoweekday() < 6]
+        # The nearest one; of a Saturday in the middle the Friday is nearer than the Monday, of a Sunday the Monday.
+        return min(working, key=lambda each: abs(each.day - number)) if number <= len(month) else None
+    named = [each for each in month if each.isoweekday() % 7 == weekday]
+    if form == "dL":
+        return named[-1]
+    return named[number - 1] if number <= len(named) else None
 
 
 def walls(zone: str | tzinfo, start: int, end: int, step: int) -> list[tuple[int, int]]:

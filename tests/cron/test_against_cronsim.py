@@ -1,4 +1,7 @@
-"""cronsim, where the two agree by rule: no six fields across a change, no repeats at a gap, whole-hour changes."""
+"""cronsim, where the two agree by rule: no six fields across a change, no repeats at a gap, whole-hour changes.
+
+Rules: CRON-1, CRON-2, CRON-3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`count` jumps over whole days; it must agree with counting one by one."""
+"""`count` jumps over whole days; it must agree with counting one by one. Rules: CRON-7."""
 
 from __future__ import annotations
 

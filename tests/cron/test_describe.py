@@ -1,4 +1,4 @@
-"""Schedules in words."""
+"""Schedules in words. Rules: CRON-1."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from tests.cron.expressions import expressions
 from tests.cron.scan import Written
 
 SENTENCES = {
+    "0 0 L * *": "At 00:00 on the last day of every month",
+    "0 0 L-1 * *": "At 00:00 1 day before the last day of every month",
+    "0 0 L-3,15 * *": "At 00:00 on day 15 of every month and 3 days before the last day of every month",
+    "0 9 LW 3 *": "At 09:00 on the last working day of March",
+    "0 9 15W * *": "At 09:00 on the working day nearest to day 15 of every month",
+    "0 9 * * 5L": "At 09:00 on the last Friday of every month",
+    "0 9 * 1-3 MON#2": "At 09:00 on the second Monday of January to March",
+    "0 9 L * MON#1": "At 09:00 on the last day of every month and on the first Monday of every month",
+    "0 9 */31 * 1L,TUE": "At 09:00 on day 1 of every month if that is a Tuesday or the last Monday of every month",
     "* * * * *": "Every minute",
     "*/15 * * * *": "Every 15 minutes",
     "0 * * * *": "Every hour, on the hour",

@@ -1,4 +1,4 @@
-"""The reference page does what it shows."""
+"""The reference page does what it shows. Rules: CRON-1, CRON-2, CRON-3."""
 
 from __future__ import annotations
 

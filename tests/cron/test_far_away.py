@@ -1,4 +1,4 @@
-"""The ends of the calendar, and properties that hold everywhere in it."""
+"""The ends of the calendar, and properties that hold everywhere in it. Rules: CRON-3, CRON-10."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Changes close to the turn of a year, where the engine's table of one year ends and the next begins.
 
 The zone files have few of them, so these zones are made up.
+
+Rules: CRON-3.
 """
 
 from __future__ import annotations

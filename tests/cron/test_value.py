@@ -1,4 +1,4 @@
-"""`Cron` as a value: checked when made, equal by its five fields, small, and picklable."""
+"""`Cron` as a value: checked when made, equal by its five fields, small, and picklable. Rules: CRON-1, REG-5."""
 
 from __future__ import annotations
 

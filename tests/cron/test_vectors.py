@@ -1,4 +1,4 @@
-"""Single cases, each with the rule or the failure it stands for."""
+"""Single cases, each with the rule or the failure it stands for. Rules: CRON-1, CRON-2, CRON-3, CRON-10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A zone that is not there: the error names the field and leads to an IANA name, never to one hours away."""
+"""A zone that is not there: the error names the field and leads to an IANA name, never to one hours away.
+
+Rules: CRON-3, REG-5.
+"""
 
 from __future__ import annotations
 

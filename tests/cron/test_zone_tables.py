@@ -1,4 +1,4 @@
-"""The stretches of constant offset are those of the zone files."""
+"""The stretches of constant offset are those of the zone files. Rules: CRON-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every Python block of every page runs, in the page's order and in one namespace; so does every `rota` command."""
+"""Every Python block of every page runs, in the page's order and in one namespace; so does every `rota` command.
+
+No rule: it is about the documentation.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Events written while a handler runs carry that run as their cause. Rules: EVENT-6."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,5 @@
+"""Listeners of an event store. Rules: HIST-4."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""The event store in memory: positions, and how much it keeps. Rules: EVENT-5."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,3 +1,5 @@
+"""The notifier that logs. Rules: RETRY-5, OPS-3."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

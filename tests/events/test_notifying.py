@@ -1,3 +1,5 @@
+"""Events written through `JobNotifyEventStore` reach the scheduler. Rules: EVENT-2, EVENT-5."""
+
 from __future__ import annotations
 
 import asyncio

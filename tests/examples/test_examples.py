@@ -1,3 +1,5 @@
+"""Every example runs. No rule: the examples are documentation that is executed."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,7 @@
-"""Broken backends break what they say: their edits still find the text they replace."""
+"""Broken backends break what they say: their edits still find the text they replace.
+
+No rule: it is about the backends that the fault suite must catch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The checker believes nobody, and can be believed: one good history, two bad ones for each invariant."""
+"""The checker believes nobody, and can be believed: one good history, two bad ones for each invariant.
+
+Rules: RUN-1, RUN-2, RUN-3, CRON-4, KEY-4, HIST-3.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Handlers that are classes, instances and factories. Rules: RUN-3."""
+
 from __future__ import annotations
 
 from functools import partial

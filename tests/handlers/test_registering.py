@@ -1,3 +1,5 @@
+"""Registering handlers: signatures, payload types, names. Rules: ID-3, REG-5."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,8 @@
-"""RUN-1, RUN-2: a node that settles a run and claims gets the next run of the lane by one update, if no lane waits.
-It gets the run that a claim after the settlement would have returned."""
+"""A node that settles a run and claims gets the next run of the lane by one update, if no lane waits.
+It gets the run that a claim after the settlement would have returned.
+
+Rules: RUN-1, RUN-2, LEASE-1.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ async def held_up(call: Coroutine[Any, Any, list[Claim]]) -> asyncio.Task[list[C
     task = asyncio.create_task(call)
     while not await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
         assert not task.done(), "nothing holds it up"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls the server
     return task
 
 

@@ -1,4 +1,4 @@
-"""RUN-1, RUN-2: claims under contention, under hostile plans, and over a long history."""
+"""Claims under contention, under hostile plans, and over a long history. Rules: RUN-1, RUN-2, LEASE-1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CRON-9: rows that hold instants, after the clock was set back."""
+"""Rows that hold instants, after the clock was set back. Rules: CRON-9."""
 
 from __future__ import annotations
 

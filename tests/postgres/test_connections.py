@@ -1,4 +1,4 @@
-"""OPS-2: connections that are cancelled, ended, refused or silent."""
+"""Connections that are cancelled, ended, refused or silent. Rules: OPS-2, OPS-3."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_warm_up_opens_no_more_connections_than_there_may_be(backend: Po
     async def call() -> None:
         nonlocal most
         for _ in range(20):
-            await asyncio.sleep(source.random() / 100)
+            await asyncio.sleep(source.random() / 100)  # sleep: calls come at different moments
             await connections.fetch("SELECT pg_sleep(0.002)")
             most = max(most, len(connections._idle) + len(connections._busy))
 
@@ -125,7 +125,7 @@ async def test_a_warm_up_ends_with_its_backend_without_a_log_line(caplog: pytest
         backend = PostgresBackend(fresh_store(), schema=SCHEMA)
         await backend.open()
         await claim(backend)
-        await asyncio.sleep(number / 150)
+        await asyncio.sleep(number / 150)  # sleep: calls come at different moments
         await backend.close()
     await _eventually(lambda: _count(_OTHERS), 0)
     assert not [each for each in asyncio.all_tasks() if each.get_name() == "rota warm-up"]
@@ -176,7 +176,7 @@ async def test_no_connection_is_warmed_up_twice(backend: PostgresBackend) -> Non
     async def calls() -> None:
         for _ in range(60):
             await connections.fetch("SELECT pg_sleep(0.005)")
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # sleep: calls come at different moments
 
     await asyncio.gather(_warmed_up(backend), calls(), calls())
     assert sorted(seen.values()) == [1, 1, 1, 1]
@@ -202,7 +202,7 @@ async def test_cancelled_calls_leave_nothing_behind(backend: PostgresBackend) ->
         for _ in range(source.randrange(8)):
             await asyncio.sleep(0)
         if source.random() < 0.5:
-            await asyncio.sleep(source.random() / 500)
+            await asyncio.sleep(source.random() / 500)  # sleep: calls come at different moments
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
     await _eventually(lambda: _count(f"{_OTHERS} AND state <> 'idle'"), 0)
@@ -235,7 +235,7 @@ async def test_a_cancelled_statement_ends_on_the_server_too(
 async def test_a_call_whose_connection_ends_between_its_steps_is_an_unknown_outcome(backend: PostgresBackend) -> None:
     async def step(connection: Connection) -> list[Row]:
         connection.terminate()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: the end of the connection is noticed
         found: list[Row] = await cast("Any", connection)._protocol.bind_execute()  # as the driver goes on
         return found
 
@@ -524,7 +524,7 @@ async def _eventually(look: Callable[[], Awaitable[int]], wanted: int) -> None:
     for _ in range(200):
         if await look() == wanted:
             return
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleep: polls the server
     assert await look() == wanted
 
 

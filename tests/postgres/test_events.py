@@ -1,4 +1,4 @@
-"""EVENT-1: events that many jobs hear."""
+"""Events that many jobs hear. Rules: EVENT-1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPS-2: a process forked after the backend was opened cannot use or harm its parent's connections."""
+"""A process forked after the backend was opened cannot use or harm its parent's connections. Rules: OPS-2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPS-2: connections that fall silent without being closed are found in bounded time."""
+"""Connections that fall silent without being closed are found in bounded time. Rules: OPS-2."""
 
 from __future__ import annotations
 
@@ -123,5 +123,5 @@ async def _until(holds: Callable[[], bool]) -> None:
     for _ in range(2000):
         if holds():
             return
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls
     pytest.fail("it never came to be")

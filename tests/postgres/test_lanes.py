@@ -1,4 +1,4 @@
-"""RUN-2: a lane that becomes free is put in the band of its next run."""
+"""A lane that becomes free is put in the band of its next run. Rules: RUN-2."""
 
 from __future__ import annotations
 

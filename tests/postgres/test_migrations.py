@@ -1,4 +1,7 @@
-"""REG-1: numbered migrations, with any schema name and many nodes at once; schemas of other versions are refused."""
+"""Numbered migrations, with any schema name and many nodes at once; schemas of other versions are refused.
+
+Rules: REG-1, OPS-1.
+"""
 
 from __future__ import annotations
 

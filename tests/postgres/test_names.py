@@ -1,4 +1,4 @@
-"""ID-1: names of 200 characters, whatever their size in bytes, are stored and found."""
+"""Names of 200 characters, whatever their size in bytes, are stored and found. Rules: ID-1."""
 
 from __future__ import annotations
 

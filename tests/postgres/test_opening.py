@@ -1,4 +1,7 @@
-"""SAFE-3: a store that cannot be opened says so at once, in one sentence with the way out, and shows no password."""
+"""A store that cannot be opened says so at once, in one sentence with the way out, and shows no password.
+
+Rules: SAFE-3.
+"""
 
 from __future__ import annotations
 

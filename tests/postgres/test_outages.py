@@ -1,4 +1,4 @@
-"""SAFE-2: whatever becomes of the schema while nodes run, every call answers with an error of Rota's family."""
+"""Whatever becomes of the schema while nodes run, every call answers with an error of Rota's family. Rules: SAFE-2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""HIST-3, HIST-4: a row of the outbox holds the facts of a batch; each is told, held up and set aside by itself."""
+"""A row of the outbox holds the facts of a batch; each is told, held up and set aside by itself.
+
+Rules: HIST-3, HIST-4.
+"""
 
 from __future__ import annotations
 

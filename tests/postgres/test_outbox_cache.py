@@ -1,4 +1,4 @@
-"""HIST-3: facts told from the cache are the same as those read from the outbox."""
+"""Facts told from the cache are the same as those read from the outbox. Rules: HIST-3."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Every table here is far longer than the most a statement may read of it. Asked twice: on tables the server knows nothing
 about yet, as after a big import, and on analysed ones.
+
+Rules: RUN-2, HIST-1.
 """
 
 from __future__ import annotations

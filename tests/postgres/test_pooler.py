@@ -1,4 +1,7 @@
-"""CAP-1: through a real PgBouncer in transaction mode, where consecutive statements reach different sessions."""
+"""Through a real PgBouncer in transaction mode, where consecutive statements reach different sessions.
+
+Rules: RUN-1, TX-1.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +164,7 @@ async def _until_none(condition: str) -> None:
     for _ in range(400):
         if not await sql(f"SELECT FROM pg_stat_activity WHERE {condition}"):
             return
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleep: polls the server
     pytest.fail(f"there is still a session with {condition}")
 
 

@@ -1,4 +1,4 @@
-"""OPS-2: statements that the server refuses become typed errors, and calls go on when the trouble is over."""
+"""Statements that the server refuses become typed errors, and calls go on when the trouble is over. Rules: OPS-2."""
 
 from __future__ import annotations
 

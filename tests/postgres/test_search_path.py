@@ -1,4 +1,4 @@
-"""TX-1: functions of the store find its own tables, whatever temporary tables the caller has."""
+"""Functions of the store find its own tables, whatever temporary tables the caller has. Rules: TX-1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EVENT-5: the position of a sweep is checked under the locks of the lanes it delivers to."""
+"""The position of a sweep is checked under the locks of the lanes it delivers to. Rules: EVENT-5."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _register(backend: PostgresBackend, payload: bytes) -> None:
 async def _is_locked_out() -> None:
     waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%notify_jobs%'"
     while not await sql(waits):  # noqa: ASYNC110  (only the server knows)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls the server
 
 
 async def test_a_bookmark_that_moves_while_a_sweep_waits_for_a_lane_stops_it(backend: PostgresBackend) -> None:

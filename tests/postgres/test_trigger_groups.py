@@ -1,4 +1,7 @@
-"""MANUAL-1: triggers of several callers go together; the trouble of one caller is not the others'."""
+"""Triggers of several callers go together; the trouble of one caller is not the others'.
+
+Rules: OPS-2, OPS-3, MANUAL-1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""MANUAL-1: many triggers in one statement are stored and refused as each would be alone."""
+"""Many triggers in one statement are stored and refused as each would be alone.
+
+Rules: MANUAL-1, KEY-4, RETRY-5, TX-1.
+"""
 
 from __future__ import annotations
 

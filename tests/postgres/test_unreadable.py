@@ -1,4 +1,4 @@
-"""SAFE-1: a stored row that cannot be decoded costs its own run or job alone; everything else goes on."""
+"""A stored row that cannot be decoded costs its own run or job alone; everything else goes on. Rules: SAFE-1."""
 
 from __future__ import annotations
 

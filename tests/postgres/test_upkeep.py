@@ -1,4 +1,4 @@
-"""HIST-2: retention deletes unused bands and definitions, runs beyond their number and old letters."""
+"""Retention deletes unused bands and definitions, runs beyond their number and old letters. Rules: HIST-2."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ async def _until_somebody_waits() -> None:
     for _ in range(400):
         if await sql("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'rota'"):
             return
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleep: polls the server
     pytest.fail("nobody waits")
 
 

@@ -1,4 +1,4 @@
-"""SAFE-3, OPS-3: an option in a URL is Rota's, the driver's, or refused; no error shows the URL."""
+"""An option in a URL is Rota's, the driver's, or refused; no error shows the URL. Rules: OPS-3."""
 
 from __future__ import annotations
 

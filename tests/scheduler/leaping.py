@@ -46,7 +46,7 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
     async def sleep(self, delta: timedelta) -> None:
-        await asyncio.sleep(delta.total_seconds())
+        await asyncio.sleep(delta.total_seconds())  # sleep: the clock of a loop that leaps over waits
 
 
 def leaping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -31,7 +31,7 @@ async def ran(scheduler: Scheduler, job_id: str) -> JobRun:
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # sleep: polls
 
 
 def registry(**handlers: Callable[..., Any]) -> HandlerRegistry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +22,8 @@ from rota import (
     VirtualClock,
 )
 from rota.backend import Backend
-from rota_backends.cas import CasBackend
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.postgres import PostgresBackend
-from rota_backends.sqlite import SqliteBackend
-from tests.cas.memory import MemoryStore, Shelf
 from tests.scheduler.real import registry
-from tests.servers import SCHEMA, fresh_store
 
 MOST = 10**9
 TOO_MUCH = (MOST + 1, sys.maxsize)
@@ -57,22 +51,12 @@ def test_a_depth_beyond_a_billion_is_refused(number: int) -> None:
         Event("m", "t", depth=number)
 
 
-def _backend(kind: str, clock: VirtualClock, folder: Path) -> Backend:
-    if kind == "postgres":
-        return PostgresBackend(fresh_store(), clock=clock, schema=SCHEMA)
-    if kind == "cas":
-        return CasBackend(MemoryStore(Shelf()), clock=clock)
-    return InProcessBackend(clock=clock) if kind == "in-process" else SqliteBackend(folder / "jobs.db", clock=clock)
-
-
-@pytest.mark.parametrize("kind", ["in-process", "sqlite", "cas", "postgres"])
-async def test_every_store_keeps_the_largest_numbers(kind: str, tmp_path: Path) -> None:
+async def test_every_store_keeps_the_largest_numbers(backend: Backend, clock: VirtualClock) -> None:
     async def counts(ctx: JobContext) -> Succeeded:
         return Succeeded(2**63 - 1)
 
-    clock = VirtualClock()
     scheduler = Scheduler(
-        _backend(kind, clock, tmp_path),
+        backend,
         registry(counts=counts),
         retention=Retention(runs=MOST),
         lane_limit=MOST,

@@ -14,6 +14,7 @@ from rota.backend import Claim, Claimed, ClaimRequest, JobKey, LeaseRef
 from rota.clock import SystemClock
 from rota.model.run import Cause
 from rota.node.exchange import Capacity, Exchange
+from rota.node.run_log import RunLog
 
 LEASE = timedelta(seconds=10)
 
@@ -71,7 +72,9 @@ class StalledStore(LateStore):
 def _exchange(store: LateStore) -> tuple[Exchange, list[Claim]]:
     taken: list[Claim] = []
     backend: Any = store
-    exchange = Exchange(backend, HandlerRegistry(), Capacity(4, None), node_id="node", lease=LEASE, keep=10)
+    exchange = Exchange(
+        backend, HandlerRegistry(), Capacity(4, None), RunLog("node"), node_id="node", lease=LEASE, keep=10
+    )
     exchange.on_claims = lambda claims, valid_until: taken.extend(claims)
     return exchange, taken
 
@@ -101,7 +104,9 @@ async def _claim_twice(store: LateStore, room: Capacity | None = None) -> tuple[
         until[0] = valid_until
 
     backend: Any = store
-    exchange = Exchange(backend, HandlerRegistry(), room or Capacity(4, None), node_id="node", lease=LEASE, keep=10)
+    exchange = Exchange(
+        backend, HandlerRegistry(), room or Capacity(4, None), RunLog("node"), node_id="node", lease=LEASE, keep=10
+    )
     exchange.on_claims = take
     with pytest.raises(OutcomeUnknown):
         await exchange(claims=True, others=list)

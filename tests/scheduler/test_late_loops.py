@@ -39,7 +39,7 @@ async def _trouble(scheduler: Scheduler) -> dict[str, str]:
 async def _recovers(scheduler: Scheduler) -> None:
     async with asyncio.timeout(PATIENCE):
         while await _trouble(scheduler):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # sleep: polls
 
 
 async def test_whatever_blocks_the_event_loop_is_noticed_and_remembered_for_a_while(

@@ -10,7 +10,8 @@ import pytest
 
 from rota import Failed, JobDefinition, Manual, Retry, RetryPolicy, RunState, Succeeded
 from rota.backend import Claim, FactKind, JobKey, Settlement
-from rota.decide.attempt import TRANSITIONS, Lost, Outcome, Refused, Stopped, TimedOut, decide, error_text, safe_text
+from rota.decide.attempt import TRANSITIONS, Lost, Outcome, Raised, Refused, Stopped, TimedOut, decide
+from rota.errors import error_text, safe_text
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome, Cause
 
@@ -26,7 +27,7 @@ def claim(attempt: int = 1, retry: RetryPolicy | None = None, age: timedelta = t
 
 
 def decided(outcome: Outcome, **of: Any) -> Settlement:
-    return decide(claim(**of), outcome, NOW, "node")
+    return decide(claim(**of), outcome, "node", now=lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -34,13 +35,14 @@ def decided(outcome: Outcome, **of: Any) -> Settlement:
     [
         (Succeeded(), 1), (Failed("no"), 1), (Failed("no"), 3), (Failed("no", permanent=True), 1), (TimedOut(), 1),
         (TimedOut(), 3), (Lost(), 1), (Lost(), 3), (Stopped("asked"), 1), (Retry(), 1), (Retry(), 3),
-        (Refused("missing handler", "x"), 1),
+        (Refused("missing handler", "x"), 1), (Raised(ValueError("no")), 1), (Raised(ValueError("no")), 3),
     ],
 )  # fmt: skip
 def test_every_decision_is_a_row_of_the_table(outcome: Outcome, attempt: int) -> None:
     made = decided(outcome, attempt=attempt)
     rows = [(row.state, row.outcome, row.facts) for row in TRANSITIONS]
     assert (made.state, made.outcome, made.facts) in rows
+    assert any(made.facts is row.facts for row in TRANSITIONS)  # read from the table, not written a second time
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,9 @@ def test_waits_follow_the_list_and_its_last_entry_repeats() -> None:
 def test_jitter_fills_its_band_evenly_and_leaves_the_mean_alone() -> None:
     policy = RetryPolicy(backoff=(timedelta(seconds=100),), jitter=0.1)
     source = random.Random(7)
-    waits = [decide(claim(retry=policy), Failed("no"), NOW, "n", rng=source.random).wait for _ in range(2000)]
+    waits = [
+        decide(claim(retry=policy), Failed("no"), "n", now=lambda: NOW, rng=source.random).wait for _ in range(2000)
+    ]
     seconds = [wait.total_seconds() for wait in waits if wait is not None]
     assert min(seconds) >= 90
     assert max(seconds) <= 110
@@ -133,6 +137,6 @@ def test_a_settlement_that_carries_its_claim_shows_no_payload() -> None:
     """It may end up in the log of anybody's backend (OPS-3)."""
     held = claim()
     held.payload = b"SECRET"
-    made = decide(held, Succeeded(), NOW, "node")
+    made = decide(held, Succeeded(), "node", now=lambda: NOW)
     assert made.claim is held
     assert "SECRET" not in repr(made)

@@ -173,5 +173,5 @@ async def test_a_letter_is_logged_where_no_node_has_a_notifier(caplog: pytest.Lo
         await scheduler.schedule(manual("bad"))
         await scheduler.trigger_once("bad")
         await clock.advance(timedelta(hours=2))
-        assert [record.name for record in caplog.records] == ["rota.notifier"]
+        assert [each.name for each in caplog.records if each.name != "rota.runs"] == ["rota.notifier"]
         assert (await scheduler.health()).status is Health.OK

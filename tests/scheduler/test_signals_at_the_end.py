@@ -1,4 +1,4 @@
-"""Signals while a scheduler closes: tried in a process of its own, which one of them might kill."""
+"""Signals while a scheduler closes: tried in a process of its own, which one of them might kill. Rules: LEASE-5."""
 
 from __future__ import annotations
 

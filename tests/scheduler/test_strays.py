@@ -1,4 +1,7 @@
-"""Leases of a node that nobody there works on are handed back by its heartbeat: wholly, and no body begins on them."""
+"""Leases of a node that nobody there works on are handed back by its heartbeat: wholly, and no body begins on them.
+
+Rules: RETRY-1, RUN-1.
+"""
 
 from __future__ import annotations
 

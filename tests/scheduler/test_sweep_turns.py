@@ -1,4 +1,7 @@
-"""Sweeps of an event store that keeps its positions itself: one delivers at a time, and holds up nobody for ever."""
+"""Sweeps of an event store that keeps its positions itself: one delivers at a time, and holds up nobody for ever.
+
+Rules: EVENT-5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Many triggers in one call: what is checked before, how they are paged, and what a store's trouble leaves."""
+"""Many triggers in one call: what is checked before, how they are paged, and what a store's trouble leaves.
+
+Rules: MANUAL-1, OPS-2.
+"""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from rota.decide.attempt import succeeded
 from rota.model.run import Cause
 from rota.node.attempt import RunningAttempt
 from rota.node.exchange import Capacity, Exchange
+from rota.node.run_log import RunLog
 from rota_backends.inprocess import InProcessBackend
 
 LEASE = timedelta(seconds=10)
@@ -55,7 +56,9 @@ class Scene:
         self.store = SlowStore()
         backend: Any = self.store
         self.room = Capacity(concurrency, queues, hands=2)
-        self.exchange = Exchange(backend, HandlerRegistry(), self.room, node_id="node", lease=LEASE, keep=10)
+        self.exchange = Exchange(
+            backend, HandlerRegistry(), self.room, RunLog("node"), node_id="node", lease=LEASE, keep=10
+        )
 
     async def begin(self) -> asyncio.Task[tuple[bool, bool]]:
         exchange = asyncio.create_task(self.exchange(claims=True, others=list))

@@ -1,4 +1,7 @@
-"""Handlers run in the node's own asyncio tasks: what they do to the task must not outlive them."""
+"""Handlers run in the node's own asyncio tasks: what they do to the task must not outlive them.
+
+Rules: RUN-4, RETRY-3.
+"""
 
 from __future__ import annotations
 

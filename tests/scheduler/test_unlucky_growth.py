@@ -1,4 +1,7 @@
-"""What is replaced, cancelled or released leaves nothing behind in memory; and many kinds of jobs cost no more each."""
+"""What is replaced, cancelled or released leaves nothing behind in memory; and many kinds of jobs cost no more each.
+
+Rules: HIST-2, LEASE-8.
+"""
 
 from __future__ import annotations
 

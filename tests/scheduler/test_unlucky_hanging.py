@@ -1,4 +1,7 @@
-"""A store that hangs, a thread with an event loop of its own, and a chain of events that goes round the event store."""
+"""A store that hangs, a thread with an event loop of its own, and a chain of events that goes round the event store.
+
+Rules: OPS-1, OPS-2, LEASE-4, EVENT-6.
+"""
 
 from __future__ import annotations
 
@@ -135,5 +138,5 @@ async def test_a_chain_of_notifications_ends_at_the_depth_limit_too() -> None:
         await scheduler.notify(Event("shop", "Again"))
         async with asyncio.timeout(PATIENCE):
             while not await scheduler.dead_letters():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # sleep: polls
     assert depths == [0, 1, 2, 3]

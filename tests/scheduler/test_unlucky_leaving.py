@@ -1,4 +1,4 @@
-"""Leaving while something is under way."""
+"""Leaving while something is under way. Rules: LEASE-5, HIST-3."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.scheduler.real import manual, ms, registry, until
 
 class _SlowEvents(InMemoryEventStore):
     async def write(self, *events: Event) -> int:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # sleep: the latency of a slow store
         return await super().write(*events)
 
 
@@ -225,11 +225,11 @@ class _SlowToPart(InProcessBackend):
     """Takes a while to hear that a node leaves, and a while to close: like any store behind a network."""
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleep: the latency of a slow store
         await super().hand_back(leases, leaving=leaving)
 
     async def close(self) -> None:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleep: the latency of a slow store
         await super().close()
 
 
@@ -299,12 +299,12 @@ class _SlowClaims(InProcessBackend):
     async def claim(self, request: ClaimRequest) -> Claimed:
         claimed = await super().claim(request)
         self.claims += len(claimed.claims)
-        await asyncio.sleep(self.answers_after)
+        await asyncio.sleep(self.answers_after)  # sleep: the latency of a slow store
         self.answered += len(claimed.claims)
         return claimed
 
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        await asyncio.sleep(self.hands_back_after)
+        await asyncio.sleep(self.hands_back_after)  # sleep: the latency of a slow store
         await super().hand_back(leases, leaving=leaving)
 
 
@@ -316,7 +316,7 @@ async def test_a_run_whose_claim_was_under_way_is_handed_back_and_not_left_to_it
 
     async def starts_late(ctx: JobContext) -> None:
         starts.append(ctx.job_id)
-        await asyncio.sleep(60)
+        await asyncio.sleep(60)  # sleep: a body that is cancelled
 
     backend = _SlowClaims()
     backend.answers_after, backend.hands_back_after = answers_after, hands_back_after

@@ -32,7 +32,7 @@ class _Locks(_Backend):
             if self.trouble == "hangs on":
                 while True:
                     with suppress(asyncio.CancelledError):
-                        await asyncio.sleep(0.5)
+                        await asyncio.sleep(0.5)  # sleep: the loop leaps over it
                         return None
             if self.trouble == "fails":
                 raise RuntimeError("not of the store's errors")
@@ -152,7 +152,7 @@ class _AnswersLate(_Backend):
         grant = await super().lock(name, node_id, ttl)
         if self.is_late:
             self.is_late = False
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # sleep: the loop leaps over it
         return grant
 
 
@@ -165,12 +165,12 @@ async def test_a_lock_that_is_answered_too_late_is_asked_for_again_before_the_bl
             async with scheduler.lock("door", ms(300)):
                 assert inside == []
                 inside.append(name)
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(0.5)  # sleep: the loop leaps over it
                 inside.remove(name)
 
         async with asyncio.timeout(10), asyncio.TaskGroup() as together:
             together.create_task(block("one"))
-            await asyncio.sleep(0.35)  # longer than the lock lasts, and its answer is not there yet
+            await asyncio.sleep(0.35)  # sleep: longer than the lock lasts, and its answer is still under way
             together.create_task(block("another"))
 
 
@@ -209,7 +209,7 @@ class _SlowToRelease(_Backend):
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         if ttl is None:
             self.is_asked.set()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # sleep: the loop leaps over it
         return await super().lock(name, node_id, ttl)
 
 

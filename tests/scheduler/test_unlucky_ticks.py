@@ -11,10 +11,7 @@ import pytest
 
 from rota import Cron, JobContext, JobDefinition, Scheduler, VirtualClock
 from rota.backend import Backend, JobKey, JobRecord
-from rota_backends.cas import CasBackend
-from rota_backends.inprocess import InProcessBackend
-from rota_backends.sqlite import SqliteBackend
-from tests.cas.memory import MemoryStore, Shelf
+from tests.backends import BACKENDS, make_backend
 from tests.scheduler.real import registry
 
 EVERY_MINUTE = JobDefinition("tick", "tick", Cron("* * * * *"))
@@ -34,12 +31,6 @@ def _after_reading(backend: Backend, then: Callable[[], Awaitable[None]]) -> Non
     backend.standing = standing  # type: ignore[method-assign]
 
 
-def _backend(kind: str, clock: VirtualClock, folder: Path) -> Backend:
-    if kind == "cas":
-        return CasBackend(MemoryStore(Shelf()), clock=clock)
-    return InProcessBackend(clock=clock) if kind == "in-process" else SqliteBackend(folder / "jobs.db", clock=clock)
-
-
 async def _replace(scheduler: Scheduler) -> None:
     await scheduler.schedule(JobDefinition("tick", "tick", Cron("* * * * *"), payload=b"another"))
 
@@ -53,11 +44,11 @@ async def _pause_and_resume(scheduler: Scheduler) -> None:
     await scheduler.resume("tick")
 
 
-@pytest.mark.parametrize("kind", ["in-process", "sqlite", "cas"])
+@pytest.mark.parametrize("kind", BACKENDS)
 @pytest.mark.parametrize("change", [_replace, _replace_trigger, _pause_and_resume])
 async def test_a_tick_that_comes_between_is_decided_once(kind: str, change: Change, tmp_path: Path) -> None:
     clock = VirtualClock(datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC))
-    backend, dues = _backend(kind, clock, tmp_path), list[datetime | None]()
+    backend, dues = make_backend(kind, clock, tmp_path), list[datetime | None]()
 
     async def tick(ctx: JobContext) -> None:
         dues.append(ctx.due)
@@ -72,10 +63,10 @@ async def test_a_tick_that_comes_between_is_decided_once(kind: str, change: Chan
         assert await backend.decisions(JobKey("default", "tick")) == []
 
 
-@pytest.mark.parametrize("kind", ["in-process", "sqlite", "cas"])
+@pytest.mark.parametrize("kind", BACKENDS)
 async def test_a_paused_tick_that_comes_before_the_resumption_is_recorded_once(kind: str, tmp_path: Path) -> None:
     clock = VirtualClock(datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC))
-    backend = _backend(kind, clock, tmp_path)
+    backend = make_backend(kind, clock, tmp_path)
 
     async def tick(ctx: JobContext) -> None: ...
 

@@ -1,10 +1,11 @@
-"""What becomes due earlier than anybody thought is noticed at once, not at the next poll."""
+"""What becomes due earlier than anybody thought is noticed at once, not at the next poll. Rules: CRON-5, RETRY-2."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 
 from rota import (
     Cron,
@@ -20,16 +21,27 @@ from rota import (
     VirtualClock,
 )
 from rota.backend import Claimed, ClaimRequest, Due, LeaseRef, NodeInfo, Renewal
-from rota.node.loop import Turn
+from rota.node.loop import Loop, Turn
 from rota_backends.inprocess import InProcessBackend
 from tests.patience import PATIENCE
 from tests.scheduler.real import manual, ms, ran, registry, until
 
 
-def _only_wakes(scheduler: Scheduler) -> None:
-    """Without the poll, whoever is not woken sleeps for an hour."""
+async def _only_wakes(scheduler: Scheduler) -> None:
+    """From now on no loop polls: one that is not woken rests for an hour, or until its next heartbeat."""
     for loop in scheduler._open().loops:
         loop._poll = timedelta(hours=1)
+        loop.look_again()
+    await _rest(scheduler)
+
+
+async def _rest(scheduler: Scheduler) -> None:
+    """Every loop has taken its turn and rests for longer than a poll."""
+
+    def rests(loop: Loop) -> bool:
+        return loop._wakes_by is not None and not loop._wake.is_set() and loop._wakes_by > monotonic() + 2
+
+    await until(lambda: all(rests(loop) for loop in scheduler._open().loops))
 
 
 async def test_a_delay_and_a_retry_begin_when_their_time_has_come() -> None:
@@ -38,10 +50,9 @@ async def test_a_delay_and_a_retry_begin_when_their_time_has_come() -> None:
             raise ValueError
 
     async with Scheduler(InProcessBackend(), registry(fails_once=fails_once)) as scheduler:
-        _only_wakes(scheduler)
-        await asyncio.sleep(1.1)  # every loop has taken its last polled turn
+        await _only_wakes(scheduler)
         await scheduler.schedule(manual("fails_once", retry=RetryPolicy.fixed(0.1, 2)))
-        await asyncio.sleep(0.1)  # so that nobody is looking any more because of the registration
+        await _rest(scheduler)  # the registration has woken some
         delayed = await scheduler.trigger_once("fails_once", delay=ms(100))
         await scheduler.wait(delayed, timedelta(seconds=PATIENCE))
 
@@ -55,8 +66,7 @@ async def test_a_job_of_every_second_fires_for_the_second_it_was_registered_in()
 
     backend = InProcessBackend(precision=Precision.SECOND)
     async with Scheduler(backend, registry(tick=tick)) as scheduler:
-        _only_wakes(scheduler)
-        await asyncio.sleep(1.1)
+        await _only_wakes(scheduler)
         before = datetime.now(UTC).replace(microsecond=0)
         await scheduler.schedule(JobDefinition("tick", "tick", Cron("* * * * * *"), precision=Precision.SECOND))
         after = datetime.now(UTC)
@@ -149,7 +159,7 @@ async def test_a_poll_while_a_claim_is_under_way_does_not_use_up_the_wake_up_of_
     async with Scheduler(backend, registry(fine=fine)) as scheduler:
         await scheduler.schedule(manual("fine"))
         await ran(scheduler, "fine")
-        _only_wakes(scheduler)
+        await _only_wakes(scheduler)
         node, turns = scheduler._open().node, list[None]()
         node.loop._turn = _counted(node.loop._turn, turns)
         node.loop.poke()

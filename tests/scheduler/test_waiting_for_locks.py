@@ -19,7 +19,7 @@ class Slow(InProcessBackend):
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         grant = await super().lock(name, node_id, ttl)
         if ttl is not None and grant is None:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # sleep: the latency of a slow store
         return grant
 
 

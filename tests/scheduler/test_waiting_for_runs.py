@@ -1,4 +1,4 @@
-"""Who waits for a run learns how it ended, though retention forgets it at once."""
+"""Who waits for a run learns how it ended, though retention forgets it at once. Rules: HIST-2, ID-2."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def is_open() -> bool:
 async def journal_run(ctx: JobContext) -> None:
     write(f"begin {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
     while not is_open():  # noqa: ASYNC110  another process opens it
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.002)
+        await asyncio.sleep(0.01)  # sleep: polls for a file
+    await asyncio.sleep(0.002)  # sleep: a body takes a moment
     write(f"end {ctx.run_id} {ctx.attempt} {ctx.fencing_token} {os.getpid()}")
 
 

@@ -1,4 +1,4 @@
-"""Runs of one batch end each in its own way, though they are written together."""
+"""Runs of one batch end each in its own way, though they are written together. Rules: RUN-3, CANCEL-1."""
 
 from __future__ import annotations
 

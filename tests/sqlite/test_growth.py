@@ -1,4 +1,7 @@
-"""Costs do not grow with what has ended, what waits, or what is not served: read from SQLite's own plans."""
+"""Costs do not grow with what has ended, what waits, or what is not served: read from SQLite's own plans.
+
+Rules: HIST-2, RUN-2.
+"""
 
 from __future__ import annotations
 

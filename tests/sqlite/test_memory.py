@@ -1,4 +1,7 @@
-"""What a connection remembers of lanes between transactions is what is stored, whoever else writes to the file."""
+"""What a connection remembers of lanes between transactions is what is stored, whoever else writes to the file.
+
+Rules: LEASE-1, RUN-1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Facts that share a row: told in part, in any order, twice, by somebody else, they come neither twice nor never."""
+"""Facts that share a row: told in part, in any order, twice, by somebody else, they come neither twice nor never.
+
+Rules: HIST-3, HIST-4.
+"""
 
 from __future__ import annotations
 

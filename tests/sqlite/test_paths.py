@@ -1,4 +1,4 @@
-"""What can be wrong with the file is said in words, before anything is stored."""
+"""What can be wrong with the file is said in words, before anything is stored. Rules: OPS-2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Several processes on one file: nothing is claimed twice, nothing is lost with a process, nobody sees a busy file."""
+"""Several processes on one file: nothing is claimed twice, nothing is lost with a process, nobody sees a busy file.
+
+Rules: RUN-1, LEASE-1, LEASE-3.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ async def until(predicate: Callable[[], Any]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not predicate():
         assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleep: polls
 
 
 async def trigger_all(path: Path, jobs: int, runs: int) -> list[UUID]:

@@ -1,4 +1,7 @@
-"""A file that is locked, full, read-only or broken: ridden out where it passes, told where it does not."""
+"""A file that is locked, full, read-only or broken: ridden out where it passes, told where it does not.
+
+Rules: OPS-1, OPS-2.
+"""
 
 from __future__ import annotations
 
@@ -358,14 +361,14 @@ async def test_an_idle_node_writes_nothing_between_its_heartbeats(tmp_path: Path
     await backend.open()
     async with Scheduler(backend, handlers, lease=timedelta(minutes=10)):
         begun: list[str] = []
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # sleep: the node comes to rest
         await backend._store.read(
             lambda session: session.db.set_trace_callback(
                 lambda text: begun.append(text) if text.startswith("BEGIN") else None
             )
         )
         for _ in range(200):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # sleep: polls
             if begun.count("BEGIN") >= 6:  # polls of the node, the ticker, the relay: reads
                 break
         assert begun.count("BEGIN") >= 6

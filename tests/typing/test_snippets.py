@@ -1,4 +1,7 @@
-"""What type checkers must find, and what they must not: the lines marked in each snippet, no more and no fewer."""
+"""What type checkers must find, and what they must not: the lines marked in each snippet, no more and no fewer.
+
+No rule: it is about the types of the public API.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
-"""Every error Rota raises. Each says which value is wrong and, where there is one, the way out."""
+"""Every error Rota raises. Each says which value is wrong and, where there is one, the way out.
+
+At the end: how exceptions of other people's code are turned into text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -212,10 +216,50 @@ class ServiceNotFound(RotaError, LookupError):
         self.offered = offered
 
 
+# --- errors of others: how they are recorded and logged ---
+
+MAX_ERROR = 8 * 1024  # bytes of UTF-8
+
+_name_of_type: Any = type.__dict__["__name__"]  # read past a metaclass, which may raise
+_module_of_type: Any = type.__dict__["__module__"]
+_exact: Any = str.__str__  # of a subclass it makes a plain str
+_traceback_of: Any = BaseException.__dict__["__traceback__"]
+
+
+def safe_text(value: object) -> str:
+    """Text that every store can keep: at most 8 KiB, without NUL and lone surrogates. Never raises (LOG-2)."""
+    try:
+        text: str = _exact(value if issubclass(type(value), str) else str(value))
+    except BaseException as error:
+        text = f"<{type_name(value)}: its text raised {type_name(error)}>"
+    data = text[:MAX_ERROR].replace("\x00", "\ufffd").encode("utf-8", "replace")[:MAX_ERROR]
+    return data.decode("utf-8", "ignore")
+
+
+def type_name(value: object) -> str:
+    """The name of its class, whatever the class makes of being asked."""
+    return safe_text(_name_of_type.__get__(type(value)))
+
+
+def error_text(error: BaseException) -> str:
+    """An exception as it is recorded: `Type: text`, bounded. Never raises (RETRY-3, LOG-2)."""
+    name, text = type_name(error), safe_text(error)
+    return safe_text(f"{name}: {text}" if text else name)
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Its traceback, also where the class hides it."""
+    found: TracebackType | None = _traceback_of.__get__(error)
+    return found
+
+
 def without_text(error: BaseException) -> Exception:
-    """What a log may have of an error of others: its kind and its way. Its text may quote a payload or a password
-    (OPS-3)."""
-    kind = type(error)
-    textless = type(kind.__name__, (Exception,), {"__module__": kind.__module__})
-    bare: Exception = textless()
-    return bare.with_traceback(error.__traceback__)
+    """An exception of the same name and traceback that says nothing: for logs that must not quote others (OPS-3)."""
+    return stand_in(error, "")
+
+
+def stand_in(error: BaseException, text: str) -> Exception:
+    """An exception of the same name and traceback that says `text`, and can be printed (LOG-2)."""
+    names = {"__module__": safe_text(_module_of_type.__get__(type(error)))}
+    instead: Exception = type(type_name(error), (Exception,), names)(*([text] if text else []))
+    return instead.with_traceback(traceback_of(error))

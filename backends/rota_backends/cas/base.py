@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
@@ -18,13 +17,14 @@ from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
 from rota.clock import Clock, VirtualClock
 from rota.errors import OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota.logger import safe_logger
 from rota.model.capability import Capability, Precision
 from rota_backends.cas import keys
 from rota_backends.cas.records import Lane, Run, dump, load
 from rota_backends.cas.step import Moved, Step, run_by_id, setting_value
 from rota_backends.cas.store import CasStore, Put, Versioned
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 class _Keyed(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable
 from hashlib import md5
@@ -14,11 +13,12 @@ from tenacity import wait_random_exponential
 
 from rota.backend.waits import seconds_after
 from rota.errors import RotaError
+from rota.logger import safe_logger
 from rota_backends.postgres.connections import Connections
 from rota_backends.postgres.connector import Connection
 from rota_backends.postgres.statements import Statements
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 WITHIN = "within"  # the tag of a trigger in the application's transaction: every process looks, this one too
 _GAP = 0.01  # seconds between two announcements of one process: each one serialises commits of the whole server

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import sqlite3
 import threading
@@ -21,11 +20,12 @@ from typing import Any, TypeVar
 
 from rota.clock import Clock, VirtualClock
 from rota.errors import NotOpen, OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota.logger import safe_logger
 from rota_backends.sqlite import connecting
 from rota_backends.sqlite.calls import Answer, Call, Wake, deliver
 from rota_backends.sqlite.session import Session
 
-log = logging.getLogger("rota.sqlite")
+log = safe_logger("rota.sqlite")
 
 T = TypeVar("T")
 _GROUP = 500  # calls that share a transaction, at most

@@ -165,7 +165,7 @@ class AccessClauses:
             assert any(b"eve" in entry for entry in trail)
             assert not any(_SECRET in entry for entry in trail)
 
-    @clause("ACCESS-2", "what an api shows cannot be stored back as an empty payload")
+    @clause("ACCESS-2", "a redacted definition that an api showed cannot be stored back with an empty payload")
     async def test_a_redacted_definition_does_not_wipe_the_payload(self, scene: Scene) -> None:
         async with scene.open() as node:
             await _stand(scene, node)

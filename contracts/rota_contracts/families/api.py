@@ -87,7 +87,7 @@ class NodeLifeClauses:
                 assert (await scene.look(client, run.run_id)).state is RunState.QUEUED
             assert scene.journal.count() == 0
 
-    @clause("API", "what a client triggers is run by a node that works", level=Level.NODES)
+    @clause("API", "a run that a client triggers is run by a node that works", level=Level.NODES)
     async def test_a_clients_trigger_does_not_wait_for_the_client(self, scene: Scene) -> None:
         async with scene.open(concurrency=0) as client, scene.open():
             await client.schedule(manual())

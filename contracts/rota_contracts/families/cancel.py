@@ -1,4 +1,4 @@
-"""CANCEL: what has not started never does, what runs is asked to stop, what has ended stays as it is."""
+"""CANCEL: a waiting run never starts, a running one is asked to stop, a final one stays as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CAP: what is declared is honoured, what is not declared is refused; nothing is replaced by something weaker."""
+"""CAP: declared capabilities are honoured, others are refused; none is replaced by something weaker."""
 
 from __future__ import annotations
 

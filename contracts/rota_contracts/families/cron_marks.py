@@ -202,7 +202,7 @@ class CronClockClauses:
             assert await dues(node, "new") == [scene.at("10:00"), scene.at("10:01")]
             assert await dues(node) == [scene.at("12:00")]
 
-    @clause("CRON-9", "a step back does not hold up what waits for a free slot", uses=("virtual", "step", "sleep"))
+    @clause("CRON-9", "a step back does not hold up runs that wait for a free slot", uses=("virtual", "step", "sleep"))
     async def test_a_step_back_does_not_hold_up_what_is_queued(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         async with scene.open(concurrency=1) as node:

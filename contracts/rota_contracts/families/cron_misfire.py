@@ -1,4 +1,4 @@
-"""CRON-7: what becomes of occurrences that came due while nobody decided them."""
+"""CRON-7: occurrences that came due while no node decided them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class CronMisfireClauses:
         runs = await _after_downtime(scene, definition, "11:50:30", minutes=9, seconds=70)
         assert [(run.due, run.missed_count) for run in runs] == [(scene.at("12:00"), 0)]
 
-    @clause("CRON-7", "a minute late is a misfire: with ONCE one run that says what it covers", uses=("virtual",))
+    @clause(
+        "CRON-7", "a minute late is a misfire: with ONCE one run, which names the instants it covers", uses=("virtual",)
+    )
     async def test_a_minute_late_is_not_an_ordinary_tick(self, scene: Scene) -> None:
         runs = await _after_downtime(scene, cron("job", "0 * * * *"), "11:50:30", minutes=10, seconds=30)
         noon = scene.at("12:00")
@@ -131,7 +133,10 @@ class CronMisfireClauses:
             assert (run.due, run.missed_count) == (scene.at("13:00"), 0)
 
     @clause(
-        "CRON-7", "what came due while its only node was dead fires late, once", level=Level.NODES, uses=("virtual",)
+        "CRON-7",
+        "an occurrence that came due while its only node was dead fires late, once",
+        level=Level.NODES,
+        uses=("virtual",),
     )
     async def test_a_tick_is_not_lost_when_its_node_dies(self, scene: Scene) -> None:
         await scene.start_at("11:59:30")
@@ -159,7 +164,11 @@ class CronMisfireClauses:
             run = (await runs_of(node))[1]
             assert (run.covers_from, run.covers_to, run.missed_count) == (scene.at("12:01"), scene.at("12:02"), 2)
 
-    @clause("REG-3", "a new policy with the same expression decides what is owed already", uses=("virtual", "step"))
+    @clause(
+        "REG-3",
+        "a new policy with the same expression applies to occurrences that are owed already",
+        uses=("virtual", "step"),
+    )
     async def test_owed_occurrences_are_not_decided_by_a_replaced_policy(self, scene: Scene) -> None:
         await scene.start_at("11:50:30")
         async with scene.open() as node:

@@ -1,4 +1,4 @@
-"""CRON-8: what becomes of a tick while an earlier run of the job is unfinished."""
+"""CRON-8: ticks that come while an earlier run of the job is unfinished."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class CronOverlapClauses:
             await scene.release()
             assert await dues(node) == [None]
 
-    @clause("CRON-8", "a run that waits for its delay is in nobody's way", uses=("virtual",))
+    @clause("CRON-8", "a run that waits for its delay makes no tick skip", uses=("virtual",))
     async def test_a_delayed_run_does_not_skip_ticks(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         async with scene.open() as node:
@@ -94,7 +94,7 @@ class CronOverlapClauses:
             await scene.advance(minutes=2)
             assert [each.due for each in scene.journal.of("job")] == [scene.at("12:01"), scene.at("12:02")]
 
-    @clause("CRON-8", "runs of other jobs, and of the same id in another scope, are in nobody's way", uses=("virtual",))
+    @clause("CRON-8", "runs of other jobs, and of the same id in another scope, make no tick skip", uses=("virtual",))
     async def test_another_jobs_run_does_not_skip_ticks(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         async with scene.open() as node:
@@ -149,7 +149,7 @@ class CronOverlapClauses:
             assert await dues(node) == [scene.at("12:00"), scene.at("12:10")]
             assert (await runs_of(node))[0].state is RunState.DEAD
 
-    @clause("CRON-8", "what was missed while a run is unfinished is skipped, not queued", uses=("virtual", "step"))
+    @clause("CRON-8", "occurrences missed while a run is unfinished are skipped, not queued", uses=("virtual", "step"))
     async def test_a_misfire_does_not_break_the_guard(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
         async with scene.open(lease=timedelta(days=1)) as node:

@@ -175,7 +175,7 @@ class DurableMemoryClauses:
                 await scene.reopen()
         assert [each.due for each in scene.journal.of("job")] == [scene.at("12:00")]
 
-    @clause("CRON-7", "what came due while everything was down is one run that covers it", level=Level.DURABLE,
+    @clause("CRON-7", "occurrences that came due while all was down are one run that covers them", level=Level.DURABLE,
             uses=("virtual",))  # fmt: skip
     async def test_a_restart_does_not_replay_every_missed_tick(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")
@@ -202,7 +202,7 @@ class DurableMemoryClauses:
             await scene.settle()
             assert scene.journal.count("job") == 1
 
-    @clause("PAUSE-1", "a pause survives with its reason and what waits behind it", level=Level.DURABLE)
+    @clause("PAUSE-1", "a pause survives with its reason and the runs that wait behind it", level=Level.DURABLE)
     async def test_a_restart_does_not_resume_a_job(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual())
@@ -243,7 +243,7 @@ class DurableMemoryClauses:
             assert await node.status("job") == status
             assert len(history) == 3
 
-    @clause("HIST-3", "what was stored before the end is told after it", level=Level.DURABLE)
+    @clause("HIST-3", "events stored before the end are written after it", level=Level.DURABLE)
     async def test_a_restart_does_not_lose_lifecycle_events(self, scene: Scene) -> None:
         async with scene.open(events=_Deaf()) as node:
             await node.schedule(manual())

@@ -93,7 +93,9 @@ class EventLaneClauses:
             assert [run.event_id for run in await runs_of(node)] == ["0", "1", "3"]
 
     @clause(
-        "EVENT-4", "a full job keeps the event from no other job, and other events from nobody", uses=("scheduler",)
+        "EVENT-4",
+        "a full job keeps neither the event from other jobs nor other events from any job",
+        uses=("scheduler",),
     )
     async def test_a_full_job_does_not_affect_others(self, scene: Scene) -> None:
         async with scene.open(lane_limit=1) as node:

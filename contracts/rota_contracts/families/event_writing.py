@@ -120,7 +120,7 @@ class EventSweepClauses:
             await scene.settle()
             assert scene.journal.count("b") == scene.journal.count("c") == 1
 
-    @clause("EVENT-5", "events nobody was notified of are found and delivered, in order", uses=("virtual",))
+    @clause("EVENT-5", "events that no scheduler was notified of are found and delivered, in order", uses=("virtual",))
     async def test_an_event_without_a_notification_is_not_lost(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(on_event())

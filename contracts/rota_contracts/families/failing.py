@@ -85,7 +85,7 @@ class FailureClauses:
     async def test_system_exit_does_not_end_the_node(self, scene: Scene) -> None:
         await _fails_and_is_retried(scene, "script", script("exit", "ok"))
 
-    @clause("RETRY-3", "a CancelledError nobody asked for is a failure")
+    @clause("RETRY-3", "a CancelledError without a request to cancel is a failure")
     async def test_an_unasked_cancellation_is_not_a_cancelled_run(self, scene: Scene) -> None:
         @scene.handler("gives-up")
         async def gives_up(ctx: Any, payload: bytes) -> None:

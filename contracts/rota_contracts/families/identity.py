@@ -209,7 +209,7 @@ class NameClauses:
             await scene.settle()
             assert await node.get_run_history("job") == []
 
-    @clause("ID-1", "no operation takes what cannot be a name: the field is named, and no other call suffers")
+    @clause("ID-1", "every operation refuses an impossible name and names the field; no other call suffers")
     async def test_no_operation_takes_what_is_not_a_name(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual())

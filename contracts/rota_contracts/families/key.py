@@ -39,7 +39,7 @@ class RegistrationKeyClauses:
             await scene.settle()
             assert await told(scene, 1) == ["JobRegistered"]
 
-    @clause("KEY-1", "a duplicate moves neither the schedule nor what is queued", uses=("virtual",))
+    @clause("KEY-1", "a duplicate moves neither the schedule nor the queue", uses=("virtual",))
     async def test_a_duplicate_moves_nothing(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(cron(expression="*/10 * * * *", handler="hold", idempotency_key=key()))

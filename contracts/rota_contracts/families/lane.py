@@ -1,4 +1,4 @@
-"""RUN-4: the lane is free again after every kind of end, for whoever may have it."""
+"""RUN-4: the lane is free again after every kind of end."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class LaneClauses:
             await succeeds(scene, node, payload=script("ok"))
 
     @clause(
-        "RUN-4", "what was queued under another handler and queue goes to the node that serves them", level=Level.NODES
+        "RUN-4", "a run queued under another handler and queue goes to the node that serves them", level=Level.NODES
     )
     async def test_a_new_handler_does_not_wait_for_the_node_of_the_old_one(self, scene: Scene) -> None:
         async with (

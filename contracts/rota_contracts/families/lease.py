@@ -33,7 +33,7 @@ def _relay(scene: Scene) -> dict[int, Gate]:
 
 
 class TokenClauses:
-    """LEASE-1: what a claim hands over, and whose word counts."""
+    """LEASE-1: claims, and the outcomes that are accepted."""
 
     @clause("LEASE-1", "a run counts as started when its claim is stored")
     async def test_a_claimed_run_is_not_shown_as_waiting(self, scene: Scene) -> None:
@@ -90,7 +90,10 @@ class TokenClauses:
             assert [attempt.fencing_token for attempt in run.attempts] == tokens(scene)
 
     @clause(
-        "LEASE-1", "what a zombie says after another node took over is refused", level=Level.NODES, uses=("freeze",)
+        "LEASE-1",
+        "the outcome of a zombie is refused after another node took over",
+        level=Level.NODES,
+        uses=("freeze",),
     )
     async def test_a_zombie_does_not_settle_the_run_of_its_heir(self, scene: Scene) -> None:
         gates = _relay(scene)

@@ -38,7 +38,7 @@ class LeavingClauses:
 
     @clause(
         "LEASE-5",
-        "a leaving node lets running bodies end and stores what they return",
+        "a leaving node lets running bodies end and stores their results",
         level=Level.NODES,
         uses=("sleep",),
     )
@@ -159,7 +159,7 @@ class LeavingClauses:
                 run = await ended(scene, other, run_id)
                 assert outcomes(run) == [AttemptOutcome.LOST, AttemptOutcome.SUCCEEDED]
 
-    @clause("LEASE-5", "what a leaving node had not started stays in the queue", level=Level.NODES)
+    @clause("LEASE-5", "runs that a leaving node had not started stay in the queue", level=Level.NODES)
     async def test_a_leaving_node_does_not_take_queued_runs_with_it(self, scene: Scene) -> None:
         async with scene.open(concurrency=1) as first:
             for number in range(6):

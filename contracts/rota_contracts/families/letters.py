@@ -136,7 +136,7 @@ class LetterClauses:
             assert await _letters(node) == [letter.run_id]
             assert scene.journal.count("job") == 1
 
-    @clause("RETRY-5", "what is no dead letter of the scope cannot be replayed")
+    @clause("RETRY-5", "only a dead letter of the scope can be replayed")
     async def test_only_letters_are_replayed(self, scene: Scene) -> None:
         async with scene.open() as node:
             letter = await _letter(scene, node)
@@ -229,7 +229,7 @@ class NotifierClauses:
 
     @clause(
         "RETRY-5",
-        "letters that nobody was told of yet survive a restart of the store",
+        "letters that the admins were not yet told of survive a restart of the store",
         level=Level.DURABLE,
         uses=("scheduler", "virtual"),
     )

@@ -228,7 +228,7 @@ class LifecycleDataClauses:
             facts = {(e.event_type, e.scope_id, e.data) for e in by_id.values()}
             assert len(by_id) == len(facts) == 2 * (2 + 2 * 4)
 
-    @clause("HIST-3", "what an event tells is stored before it is told", uses=("virtual",))
+    @clause("HIST-3", "a transition is stored before its event is written", uses=("virtual",))
     async def test_an_event_does_not_run_ahead_of_the_store(self, scene: Scene) -> None:
         reader = _Reader(scene)
         async with scene.open(events=reader) as node:

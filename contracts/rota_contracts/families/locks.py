@@ -92,7 +92,7 @@ class LockClauses:
             held.cancel()
             await asyncio.gather(held, return_exceptions=True)
 
-    @clause("LEASE-8", "who waits gets the lock when it is free", level=Level.NODES, uses=("scheduler",))
+    @clause("LEASE-8", "a caller that waits gets the lock when it is free", level=Level.NODES, uses=("scheduler",))
     async def test_waiting_for_a_lock_is_not_in_vain(self, scene: Scene) -> None:
         async with scene.scheduler() as one, scene.scheduler() as two:
             async with one.lock("door", _TTL):
@@ -101,7 +101,9 @@ class LockClauses:
                 assert not waiting.done()
             assert await scene.meanwhile(_result(waiting), seconds=5)
 
-    @clause("LEASE-8", "who waits for so long only is told LockTaken then", level=Level.NODES, uses=("scheduler",))
+    @clause(
+        "LEASE-8", "a caller whose wait is limited gets LockTaken at its end", level=Level.NODES, uses=("scheduler",)
+    )
     async def test_waiting_for_a_lock_does_not_last_longer_than_asked(self, scene: Scene) -> None:
         async with scene.scheduler() as one, scene.scheduler() as two, one.lock("door", _TTL):
             waiting = asyncio.create_task(_take(two, wait=timedelta(seconds=10)))

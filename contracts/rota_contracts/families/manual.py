@@ -1,4 +1,4 @@
-"""MANUAL: a trigger queues one run, no sooner than asked, in its turn, and in nobody else's place."""
+"""MANUAL: a trigger queues one run, which starts in its turn, no sooner than asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RETRY-4: who was not heard of is not gone at once; the store may have been away for everybody."""
+"""RETRY-4: a silent node is not dead at once; the store may have been away for all nodes."""
 
 from __future__ import annotations
 

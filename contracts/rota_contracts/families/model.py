@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota_contracts.clause import Level, clause
-from rota_contracts.machine import compare_with_the_model
+from rota_contracts.model_machine import compare_with_the_model
 from rota_contracts.scene import Scene
 
 

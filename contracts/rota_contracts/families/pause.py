@@ -172,7 +172,7 @@ class ResumeClauses:
 
     @clause(
         "PAUSE-1",
-        "occurrences due during the pause that nobody looked at then are not made up",
+        "occurrences due during the pause are not made up, also if no node ran then",
         level=Level.NODES,
         uses=("virtual", "step"),
     )
@@ -252,7 +252,7 @@ class ResumeClauses:
             await node.resume("job")
             assert (await scene.run(node, "job")).state is RunState.SUCCEEDED
 
-    @clause("PAUSE-1", "resuming what is not paused changes nothing", uses=("virtual",))
+    @clause("PAUSE-1", "resuming a job that is not paused changes nothing", uses=("virtual",))
     async def test_resuming_what_is_not_paused_moves_nothing(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(cron(expression="0,30 * * * *"))
@@ -265,7 +265,10 @@ class ResumeClauses:
             assert scene.journal.starts("job") == [scene.at("12:00")]
 
     @clause(
-        "PAUSE-1", "resuming what is not paused drops no owed occurrence", level=Level.NODES, uses=("virtual", "step")
+        "PAUSE-1",
+        "resuming a job that is not paused drops no owed occurrence",
+        level=Level.NODES,
+        uses=("virtual", "step"),
     )
     async def test_resuming_what_is_not_paused_drops_nothing_owed(self, scene: Scene) -> None:
         await scene.start_at("12:00:30")

@@ -85,7 +85,7 @@ class PayloadClauses:
             await scene.settle()
             assert [each.payload for each in scene.journal] == [b"this run's"] * 4
 
-    @clause("ID-4", "what an attempt does to its copy of the payload is not seen by the next")
+    @clause("ID-4", "the next attempt does not see changes that an attempt makes to its copy of the payload")
     async def test_an_attempt_does_not_see_what_an_earlier_one_did_to_its_payload(self, scene: Scene) -> None:
         from rota.handlers import HandlerRegistry
 

@@ -37,7 +37,9 @@ class ProcessEndClauses:
     """LEASE-3, LEASE-1, LEASE-5: a process is killed, stopped, or asked to leave."""
 
     @clause(
-        "LEASE-3", "what a process killed with -9 ran goes on when its lease ends, not before", level=Level.DISTRIBUTED
+        "LEASE-3",
+        "the run of a process killed with -9 goes on when its lease ends, not before",
+        level=Level.DISTRIBUTED,
     )
     async def test_a_killed_process_does_not_keep_its_run_nor_lose_it_early(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
@@ -53,7 +55,7 @@ class ProcessEndClauses:
             assert last.started_at - lost.started_at >= _LEASE
             assert last.node_id != lost.node_id
 
-    @clause("LEASE-1", "what a process stopped past its lease says when it goes on is refused", level=Level.DISTRIBUTED)
+    @clause("LEASE-1", "the outcome of a process that was stopped past its lease is refused", level=Level.DISTRIBUTED)
     async def test_a_process_that_slept_does_not_settle_the_run_of_its_heir(self, scene: Scene) -> None:
         async with scene.elsewhere() as there:
             zombie, heir = await there.started(_ON_TIME, _ON_TIME)
@@ -61,7 +63,7 @@ class ProcessEndClauses:
             await heir.open()
             await there.begins(2, within=_TAKEN_OVER)
             zombie.signal(signal.SIGCONT)
-            await zombie.leave()  # and so it has said what it had to say
+            await zombie.leave()  # after it has sent its outcome
             assert (await scene.look(client, run_id)).state is RunState.RUNNING
             await heir.release()
             run = await there.ended(client, run_id)
@@ -100,7 +102,7 @@ class WrongClockClauses:
             client, run_id = await _begun(there, node, "hold", _NO_LEASE_ENDS)
             await fast.open()
             await there.all_look(client)
-            assert len(there.of()) == 1
+            assert len(await there.all_calls()) == 1
             await node.release()
             run = await there.ended(client, run_id)
             assert (run.state, outcomes(run)) == (RunState.SUCCEEDED, [AttemptOutcome.SUCCEEDED])

@@ -237,7 +237,7 @@ class RemovalClauses:
 
     @clause(
         "HIST-5",
-        "what a job still owes when it is removed is recorded as superseded",
+        "occurrences that a job still owes when it is removed are recorded as superseded",
         uses=("virtual", "step", "scheduler"),
     )
     async def test_what_a_removed_job_owed_is_not_unaccounted_for(self, scene: Scene) -> None:
@@ -254,7 +254,7 @@ class RemovalClauses:
 
     @clause(
         "CRON-4",
-        "what was recorded when its job was removed does not fire when the job comes back",
+        "occurrences recorded when their job was removed do not fire when the job comes back",
         uses=("virtual", "step"),
     )
     async def test_what_a_removed_job_owed_does_not_fire_when_it_comes_back(self, scene: Scene) -> None:

@@ -155,7 +155,7 @@ class ReplacementClauses:
             await scene.release()
             assert [each.job_id for each in scene.journal] == ["busy", "second", "first"]
 
-    @clause("REG-3", "a replacement neither loses nor reorders what is queued")
+    @clause("REG-3", "a replacement neither loses nor reorders queued runs")
     async def test_a_replacement_does_not_lose_or_reorder_the_queue(self, scene: Scene) -> None:
         async with scene.open() as node:
             await node.schedule(manual(handler="hold"))

@@ -1,4 +1,4 @@
-"""ID-2: scopes do not see each other, and what is not there is answered, not guessed."""
+"""ID-2: scopes do not see each other, and unknown names get a definite answer."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class ScopeClauses:
 class UnknownClauses:
     """ID-2: what is not there."""
 
-    @clause("ID-2", "reading what is not there is answered with None, [] or False")
+    @clause("ID-2", "reading an unknown job or run is answered with None, [] or False")
     async def test_reading_what_is_not_there_does_not_raise(self, scene: Scene) -> None:
         async with scene.open() as node:
             assert await node.get_schedule("nothing") is None

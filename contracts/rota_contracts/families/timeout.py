@@ -60,7 +60,7 @@ class TimeoutClauses:
             assert outcomes(run) == [AttemptOutcome.TIMED_OUT, AttemptOutcome.SUCCEEDED]
             assert (await told(scene, 5))[1:] == ["JobTriggered", "JobFailed", "JobTriggered", "JobSucceeded"]
 
-    @clause("LEASE-4", "what a body returns after its timeout does not count")
+    @clause("LEASE-4", "the result of a body after its timeout does not count")
     async def test_a_late_success_is_not_accepted(self, scene: Scene) -> None:
         @scene.handler("late")
         async def late(ctx: Any, payload: bytes) -> None:
@@ -74,7 +74,7 @@ class TimeoutClauses:
             run = await ended(scene, node, await node.trigger_once("job"))
             assert (run.state, outcomes(run)) == (RunState.DEAD, _TIMED_OUT)
 
-    @clause("LEASE-4", "a handler in a thread sees ctx.cancelled, and what it returns then does not count")
+    @clause("LEASE-4", "a handler in a thread sees ctx.cancelled, and its result does not count then")
     async def test_a_thread_is_not_left_in_the_dark_about_its_timeout(self, scene: Scene) -> None:
         seen: list[bool] = []
 

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from tests.benchmarks.counting import Starts, low_load
-from tests.benchmarks.durable import Drain, postgres_rows, rate
+from tests.benchmarks.durable import Drain, full_batches, postgres_rows, rate
 
 TITLE = "bare statements (floor)"
 PROMISES = "each row executed once unless something fails; no order, no history, no events, no leases"
@@ -92,7 +92,7 @@ async def _batch(url: str, count: int, size: int) -> dict[str, float]:
     connection = await asyncpg.connect(url)
     await connection.execute(_TABLE)
     call = partial(connection.copy_records_to_table, "queue", records=[(b"",)] * size, columns=["payload"])
-    found = await rate(repeat(call, count // size), 1, count)
+    found = await rate(repeat(call, full_batches(count, size)), 1, count)
     await connection.close()
     return found
 

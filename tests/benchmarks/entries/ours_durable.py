@@ -21,7 +21,7 @@ from rota import (
 )
 from rota.backend import Backend
 from tests.benchmarks.counting import Starts, low_load
-from tests.benchmarks.durable import Drain, Look, at_once, rate
+from tests.benchmarks.durable import Drain, Look, at_once, full_batches, rate
 from tests.benchmarks.entries.ours import Written
 
 PROMISES = "order and no overlap per job, history of every run, lifecycle events, leases with fencing, retries"
@@ -83,7 +83,7 @@ async def batch(backend: Backend, count: int, size: int) -> dict[str, float]:
     async with scheduler(backend, HandlerRegistry(), Written(0), 0) as client:
         await schedule(client, 100)
         many = [TriggerOnce(f"job{number % 100}") for number in range(size)]
-        return await rate(repeat(partial(client.trigger_many, many), count // size), 1, count)
+        return await rate(repeat(partial(client.trigger_many, many), full_batches(count, size)), 1, count)
 
 
 async def latency(node: Backend, client: Backend, count: int, pause: float, warm_up: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 
 from tests.benchmarks.counting import Starts, low_load
-from tests.benchmarks.durable import Drain, postgres_rows, rate
+from tests.benchmarks.durable import Drain, full_batches, postgres_rows, rate
 
 TITLE = "PgQueuer"
 PROMISES = "starts in order, overlaps unless limited; a log row for each change of state"
@@ -71,7 +71,7 @@ def trigger(url: str, count: int, at_once: int) -> dict[str, float]:
 
 
 def batch(url: str, count: int, size: int) -> dict[str, float]:
-    return asyncio.run(_enqueue(url, count // size, 1, (["noop"] * size, [None] * size, [0] * size), size))
+    return asyncio.run(_enqueue(url, full_batches(count, size), 1, (["noop"] * size, [None] * size, [0] * size), size))
 
 
 async def _enqueue(url: str, calls: int, at_once: int, job: tuple[Any, ...], size: int = 1) -> dict[str, float]:

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from tests.benchmarks.counting import Starts, low_load
-from tests.benchmarks.durable import Drain, postgres_rows, rate
+from tests.benchmarks.durable import Drain, full_batches, postgres_rows, rate
 
 TITLE = "Procrastinate"
 PROMISES = "starts in order, overlaps unless locked; finished jobs stay in the table with their events"
@@ -78,7 +78,7 @@ async def _batch(url: str, count: int, size: int) -> dict[str, float]:
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
         call = partial(app.configure_task("noop").batch_defer_async, *({} for _ in range(size)))
-        return await rate(repeat(call, count // size), 1, count)
+        return await rate(repeat(call, full_batches(count, size)), 1, count)
 
 
 def latency(url: str, count: int, pause: float, warm_up: int) -> dict[str, Any]:

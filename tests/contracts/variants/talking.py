@@ -10,7 +10,7 @@ from uuid import UUID
 from attrs import evolve
 
 from rota.backend import Audience, Fact, LeaseRef, NodeInfo, Renewal, Settlement
-from rota.decide.attempt import safe_text
+from rota.errors import safe_text
 from rota.model.run import AttemptOutcome
 from rota_backends.inprocess import InProcessBackend
 

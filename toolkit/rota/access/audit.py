@@ -12,10 +12,11 @@ from rota.clock import Clock
 from rota.errors import ScheduleError, without_text
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore
+from rota.logger import safe_logger
 from rota.model.event import Event
 from rota.model.validation import check_name
 
-log = logging.getLogger("rota.access")
+log = safe_logger("rota.access")
 
 ACCESS_MODULE = "_platform.access"
 

@@ -12,6 +12,7 @@ from rota.cron import Cron
 from rota.model.definition import JobDefinition, OnEvent
 from rota.model.event import Event
 from rota.model.run import Cause
+from rota.model.timers import At, Every
 from rota.model.validation import LIFECYCLE_MODULE
 
 
@@ -19,7 +20,13 @@ def schedule_text(definition: JobDefinition) -> str:
     """The trigger as people write it."""
     trigger = definition.trigger
     if isinstance(trigger, Cron):
-        return f"{trigger.expression} {trigger.tz}"
+        plain = trigger.resolved(definition.scope_id, definition.job_id).expression
+        return f"{trigger.expression} {trigger.tz}" + ("" if trigger.is_resolved else f" ({plain})")
+    if isinstance(trigger, Every):
+        begin = trigger.start or trigger.anchor
+        return f"every {trigger.interval}" + ("" if begin is None else f" from {begin.isoformat()}")
+    if isinstance(trigger, At):
+        return f"at {trigger.instant.isoformat()}"
     if isinstance(trigger, OnEvent):
         return f"on {trigger.source_module}/{trigger.event_type}" + (f"/{trigger.subject}" if trigger.subject else "")
     return "manual"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any, NoReturn
 
 import click
 
@@ -20,20 +21,40 @@ def contract_command(harness: str, pytest_args: tuple[str, ...]) -> None:
     """Run the contract pack against the harness that MODULE:HARNESS makes, and give the verdict.
 
     HARNESS is a callable without arguments that returns a fresh harness, usually a BackendHarness; MODULE is found from
-    the current folder too. What follows goes to pytest:
+    the current folder too. Three contracts are tried: the nodes, the backend by itself (PortContract), and for a
+    CasBackend its store (StoreContract). Further arguments go to pytest:
 
     \b
         rota contract mypkg.testing:harness
         rota contract mypkg.testing:harness -k KEY-1
         rota contract mypkg.testing:harness --rota-report=report.json
 
-    Exit code 0: conformant, deviations included. A part of the pack (-k) gets no verdict.
+    Exit code 0: conformant, deviations included. "One process only" in the verdict means that the backend is durable,
+    and that the harness has no way to open it in other processes (elsewhere=...). A part of the pack (-k) gets no
+    verdict.
     """
     from rota_contracts.runner import main, need_pytest
 
     need_pytest()  # before the harness is imported, which needs it too and would not say where it comes from
-    if not callable(load(harness, "MODULE:HARNESS")):
-        raise click.BadParameter(
-            f"{harness!r} is not callable: name a class or function that makes a Harness", param_hint="MODULE:HARNESS"
-        )
+    _try(harness, load(harness, "MODULE:HARNESS"))
     sys.exit(main(harness, list(pytest_args)))
+
+
+def _try(spec: str, make: Any) -> None:
+    """Make one harness, so that what is none is said once and not by every clause."""
+    from rota_contracts.harness import why_no_harness
+    from rota_contracts.runner import let_go
+
+    if not callable(make):
+        _refuse(f"{spec!r} is not callable: name a function without arguments that makes a Harness")
+    try:
+        made = make()
+    except Exception as error:
+        _refuse(f"{spec!r}, called without arguments, raised {type(error).__name__}: {error}")
+    if problem := why_no_harness(made):
+        _refuse(f"{spec!r}, called without arguments, gives {problem}")
+    let_go(made)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise click.BadParameter(sentence, param_hint="MODULE:HARNESS")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from rota.cron.days import DayRule, Special
 from rota.cron.fields import Fields, never_falls_due
 
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -12,6 +13,7 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
+_ORDINALS: Final = ("first", "second", "third", "fourth", "fifth")
 _FEW: Final = 6  # so many times of day are named one by one
 
 
@@ -79,14 +81,49 @@ def _day(fields: Fields) -> str:
     if (every_date or every_weekday) if fields.is_either else (every_date and every_weekday):
         return f"every day{months and ' in ' + months}"
     if every_date:
-        return f"{_weekdays(weekdays)}{months and ' in ' + months}"
-    dates = _dates(days, fields.month.values, months)
+        return _by_weekday(fields, months)
+    dates = _by_date(fields, months)
     if every_weekday:
         return dates
     if fields.is_either:
         other = "" if never_falls_due(fields) else f"{dates} and "
-        return f"{other}{_weekdays(weekdays)}{months and ' in ' + months}"
-    return f"{dates} if that is a {_joined([_DAYS[day] for day in weekdays], 'or')}"
+        return f"{other}{_by_weekday(fields, months)}"
+    names = [_DAYS[day] for day in weekdays] + [_rule(rule, months) for rule in fields.weekday.rules]
+    return f"{dates} if that is {'' if not weekdays else 'a '}{_joined(names, 'or')}"
+
+
+def _by_weekday(fields: Fields, months: str) -> str:
+    weekdays, rules = fields.weekday.values, fields.weekday.rules
+    parts = [f"{_weekdays(weekdays)}{months and ' in ' + months}"] if weekdays else []
+    return _joined([*parts, *(_on(rule, months) for rule in rules)])
+
+
+def _by_date(fields: Fields, months: str) -> str:
+    days, rules = fields.day.values, fields.day.rules
+    parts = [_dates(days, fields.month.values, months)] if days else []
+    return _joined([*parts, *(_on(rule, months) for rule in rules)])
+
+
+def _on(rule: DayRule, months: str) -> str:
+    text = _rule(rule, months)
+    return text if text[0].isdigit() else f"on {text}"
+
+
+def _rule(rule: DayRule, months: str) -> str:
+    """For instance: the last Friday of every month."""
+    of = f" of {months or 'every month'}"
+    match rule.form:
+        case Special.BEFORE_LAST:
+            plural = "s" if rule.number > 1 else ""
+            return f"{f'{rule.number} day{plural} before ' if rule.number else ''}the last day{of}"
+        case Special.LAST_WORKING:
+            return f"the last working day{of}"
+        case Special.NEAREST_WORKING:
+            return f"the working day nearest to day {rule.number}{of}"
+        case Special.LAST_WEEKDAY:
+            return f"the last {_DAYS[rule.weekday]}{of}"
+        case Special.NTH_WEEKDAY:
+            return f"the {_ORDINALS[rule.number - 1]} {_DAYS[rule.weekday]}{of}"
 
 
 def _months(fields: Fields) -> str:

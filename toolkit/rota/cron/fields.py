@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple, NoReturn
 
+from rota.cron.days import DayRule, Special, days_of
+from rota.cron.hashed import Seed
 from rota.errors import InvalidCron
 from rota.model.validation import cut
 
@@ -19,6 +22,7 @@ MACROS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_FIVE_WEEKS: Final = sum(1 << 7 * week for week in range(5))
 MAX_EXPRESSION: Final = 1000  # characters; parsing takes time in proportion, and int() reads so many digits
 _LONGEST_MONTH: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -42,15 +46,25 @@ _KINDS: Final = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 
 class Field(NamedTuple):
-    """A field as written, and the values it stands for: bit v is set when v matches."""
+    """A field as written, and the values it stands for: bit v is set when v matches.
+
+    `rules` are the days that depend on the month. `plain` is the text with each `H` replaced by its value.
+    """
 
     text: str
     mask: int
+    rules: tuple[DayRule, ...] = ()
+    plain: str = ""
 
     @property
     def is_starred(self) -> bool:
-        """CRON-2 and CRON-3 go by the text: `*/2` counts as starred, `0-59` does not."""
-        return self.text.startswith("*")
+        """CRON-2 and CRON-3 go by the text: `*/2` and `H/2` count as starred, `0-59` does not."""
+        return self.text.startswith(("*", "H/", "h/"))
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether it has an `H`, whose value depends on the job (CRON-12)."""
+        return _HASHED.search(self.text) is not None
 
     @property
     def values(self) -> list[int]:
@@ -77,6 +91,16 @@ class Fields(NamedTuple):
         """Whether the expression names times of day, as opposed to elapsed time (CRON-3)."""
         return not self.minute.is_starred and not self.hour.is_starred
 
+    @property
+    def is_hashed(self) -> bool:
+        """Whether any field has an `H`."""
+        return any(field is not None and field.is_hashed for field in self)
+
+    @property
+    def plain(self) -> str:
+        """The expression with every `H` replaced by its value."""
+        return " ".join(field.plain or field.text for field in self if field is not None)
+
 
 class Span(NamedTuple):
     """A piece of the expression, with where it starts and the field it belongs to."""
@@ -93,13 +117,16 @@ class Span(NamedTuple):
         return Span(self.whole, self.text[start:end], self.at + start, self.part)
 
 
-def parse(expression: str) -> Fields:
-    """The fields of an expression (CRON-1); refuses wrong ones and those that never match (CRON-10)."""
+def parse(expression: str, seed: Seed | None = None) -> Fields:
+    """The fields of an expression (CRON-1, CRON-11); refuses what is wrong and what never matches (CRON-10).
+
+    `seed` names the job that an `H` stands for (CRON-12). Without it an `H` matches every value that it may become.
+    """
     pieces = _pieces(expression)
     if pieces and pieces[0].text.startswith("@"):
         return parse(_macro(pieces))
     spans = _fields_of(expression, pieces)
-    read = [_field(span, kind) for span, kind in zip(spans, _KINDS[-len(spans) :], strict=True)]
+    read = [_field(span, kind, seed) for span, kind in zip(spans, _KINDS[-len(spans) :], strict=True)]
     fields = Fields(read[0] if len(read) == 6 else None, *read[-5:])
     _refuse_never(fields, spans[-3])
     return fields
@@ -155,17 +182,26 @@ def _macro(pieces: list[Span]) -> str:
     return MACROS[word]
 
 
-def _field(span: Span, kind: Kind) -> Field:
+def _field(span: Span, kind: Kind, seed: Seed | None) -> Field:
     if span.text == "*":
         return Field("*", 0x7F if kind is WEEKDAY else (2 << kind.high) - (1 << kind.low))
+    if _IS_SPECIAL.search(span.text):
+        return _special_field(span, kind, seed)
     mask = 0
+    for item in _items(span):
+        mask |= _item(item, kind)
+    return Field(span.text, _with_sunday(mask, kind))
+
+
+def _items(span: Span) -> Iterator[Span]:
     start = 0
     for text in span.text.split(","):
-        mask |= _item(span.cut(start, start + len(text)), kind)
+        yield span.cut(start, start + len(text))
         start += len(text) + 1
-    if kind is WEEKDAY and mask >> 7:
-        mask = (mask & 0x7F) | 1
-    return Field(span.text, mask)
+
+
+def _with_sunday(mask: int, kind: Kind) -> int:
+    return (mask & 0x7F) | 1 if kind is WEEKDAY and mask >> 7 else mask
 
 
 _ITEM: Final = re.compile(
@@ -181,6 +217,100 @@ def _item(span: Span, kind: Kind) -> int:
     low, high = _range(span, found, kind)
     step = _step(span, found, kind)
     return sum(1 << value for value in range(low, high + 1, step))
+
+
+_IS_SPECIAL: Final = re.compile(r"#|[LW](?![A-Z])|(?<![A-Z])H(?![A-Z])", re.IGNORECASE)
+_HASHED: Final = re.compile(r"(?<![A-Z])H(?![A-Z])", re.IGNORECASE)
+_HASHED_ITEM: Final = re.compile(r"H(?:\((?P<low>[0-9]+)-(?P<high>[0-9]+)\))?(?:/(?P<step>[0-9]+))?", re.IGNORECASE)
+_LAST_DAY: Final = re.compile(r"L(?:-(?P<before>[0-9]+))?", re.IGNORECASE)
+_WORKING_DAY: Final = re.compile(r"(?P<day>[0-9]+)W", re.IGNORECASE)
+_OF_WEEKDAY: Final = re.compile(r"(?P<weekday>[0-9]+|[A-Z]{3})(?:L|#(?P<number>[0-9]+))", re.IGNORECASE)
+
+
+def _special_field(span: Span, kind: Kind, seed: Seed | None) -> Field:
+    """A field with an `L`, `W`, `#` or `H` in it (CRON-11, CRON-12)."""
+    mask, rules, plain = 0, [], []
+    for item in _items(span):
+        rule = _rule(item, kind)
+        if rule is not None:
+            rules.append(rule)
+            plain.append(item.text)
+            continue
+        text = _without_hash(item, kind, seed)
+        plain.append(text)
+        mask |= _item(item if text == item.text else item._replace(text=text), kind)
+    return Field(span.text, _with_sunday(mask, kind), tuple(rules), ",".join(plain))
+
+
+def _rule(span: Span, kind: Kind) -> DayRule | None:
+    if kind is DAY:
+        return _day_rule(span)
+    if kind is WEEKDAY:
+        return _weekday_rule(span)
+    return None
+
+
+def _day_rule(span: Span) -> DayRule | None:
+    if span.text.upper() == "LW":
+        return DayRule(Special.LAST_WORKING)
+    if found := _LAST_DAY.fullmatch(span.text):
+        before = int(found["before"] or "0")
+        if found["before"] and not 1 <= before <= 30:
+            span.refuse("L-n takes 1 to 30 days before the last one", found.start("before"))
+        return DayRule(Special.BEFORE_LAST, before)
+    if found := _WORKING_DAY.fullmatch(span.text):
+        return DayRule(Special.NEAREST_WORKING, _value(span.cut(*found.span("day")), DAY))
+    return None
+
+
+def _weekday_rule(span: Span) -> DayRule | None:
+    if span.text.upper() == "L":
+        span.refuse("L alone is read differently by different systems; write 6 for Saturday or 6L for the last one")
+    found = _OF_WEEKDAY.fullmatch(span.text)
+    if found is None:
+        return None
+    weekday = _value(span.cut(*found.span("weekday")), WEEKDAY) % 7
+    if found["number"] is None:
+        return DayRule(Special.LAST_WEEKDAY, 0, weekday)
+    number = int(found["number"])
+    if not 1 <= number <= 5:
+        span.refuse("# takes 1 to 5, as in MON#2", found.start("number"))
+    return DayRule(Special.NTH_WEEKDAY, number, weekday)
+
+
+def _without_hash(span: Span, kind: Kind, seed: Seed | None) -> str:
+    """The item with `H` replaced by the job's value, or without a job by all that it may become (CRON-12)."""
+    found = _HASHED_ITEM.fullmatch(span.text)
+    if found is None:
+        return span.text
+    if kind is SECOND:
+        span.refuse("H is not allowed for seconds; write a number")
+    low, high = _hashed_range(span, found, kind)
+    if found["step"] is not None:
+        return _stepped(span, found, (low, high), kind, seed)
+    if seed is None:
+        return f"{low}-{high}"
+    return str(low + seed.pick(kind.name, high - low + 1))
+
+
+def _hashed_range(span: Span, found: re.Match[str], kind: Kind) -> tuple[int, int]:
+    if found["low"] is None:
+        return kind.low, {DAY.name: 28, WEEKDAY.name: 6}.get(kind.name, kind.high)
+    if found["step"] is not None:
+        span.refuse("H takes a range or a step, not both", found.start("step") - 1)
+    low, high = (_value(span.cut(*found.span(end)), kind) for end in ("low", "high"))
+    if high < low:
+        span.refuse(f"the range {low}-{high} runs backwards", found.start("high"))
+    return low, high
+
+
+def _stepped(span: Span, found: re.Match[str], values: tuple[int, int], kind: Kind, seed: Seed | None) -> str:
+    (low, high), step = values, int(found["step"])
+    if not 1 <= step <= high - low + 1:
+        wrong = "is 0" if step == 0 else f"is wider than the field ({low}-{high})"
+        span.refuse(f"the step {wrong}", found.start("step"))
+    first = low if seed is None else low + seed.pick(kind.name, step)
+    return f"{first}-{high}/{step}"
 
 
 def _range(span: Span, found: re.Match[str], kind: Kind) -> tuple[int, int]:
@@ -238,22 +368,27 @@ def _refuse_name(span: Span, word: str, kind: Kind) -> NoReturn:
     for other in (MONTH, WEEKDAY):
         if word in other.names:
             span.refuse(f"{cut(span.text)} is a {other.name} name and does not belong here")
-    if word in ("L", "LW", "W"):
-        _refuse_character(span, 0, kind)
+    if word in _WORDS:
+        span.refuse(f"{cut(span.text)} {_WORDS[word]}")
     known = next((name for name in kind.names if word.startswith(name)), None)
-    if known and word != known + "L":
-        span.refuse(f"{cut(span.text)} is not known; write {known}")
     if known:
-        _refuse_character(span, 3, kind)
+        span.refuse(f"{cut(span.text)} is not known; write {known}")
     listed = f"; it takes numbers and {', '.join(kind.names)}" if kind.names else "; it takes numbers"
     span.refuse(f"{cut(span.text)} is not a {kind.name}{listed}")
 
 
-_ALTERNATIVES: Final = {
-    "?": "write * instead",
-    "L": "name all the days that may be the last (28-31, or the weekday) and let the handler look at the date",
-    "W": "name all the days that may be meant and let the handler look at the date",
-    "#": "name the weekday and let the handler look at the date",
+_WORDS: Final = {
+    "L": "belongs to the day of the month (L, L-3), or follows a weekday (5L)",
+    "LW": "belongs to the day of the month",
+    "W": "follows a day of the month, as in 15W",
+}
+_MARKS: Final = {
+    "?": "? is not supported; write * instead",
+    "L": "L belongs to the day of the month (L, L-3), or follows a weekday (5L)",
+    "W": "W follows a day of the month, as in 15W",
+    "#": "# stands between a weekday and its number in the month, as in MON#2",
+    "H": "H stands alone, or as in H/15 and H(0-29)",
+    "@": "a macro such as @daily stands alone",
 }
 
 
@@ -261,20 +396,44 @@ def _refuse_character(span: Span, at: int, kind: Kind) -> NoReturn:
     if at >= len(span.text):
         span.refuse("an item of the list is empty" if "," in span.whole else "a value is missing", at)
     character = span.text[at]
-    way_out = _ALTERNATIVES.get(character.upper())
-    if way_out:
-        span.refuse(f"{character} is not supported; {way_out}", at)
-    if character == "@":
-        span.refuse("a macro such as @daily stands alone", at)
+    if character.upper() in _MARKS:
+        span.refuse(_MARKS[character.upper()], at)
     span.refuse(f"{character!r} is not expected in {kind.name}", at)
 
 
 def never_falls_due(fields: Fields) -> bool:
     """Whether no month of the expression is long enough for its day-of-month field, in any year."""
-    return not any(fields.day.mask & ((2 << _LONGEST_MONTH[month]) - 1) for month in fields.month.values)
+    return not any(_has_day(fields.day, month) for month in fields.month.values)
+
+
+def _has_day(day: Field, month: int) -> bool:
+    length = _LONGEST_MONTH[month]
+    if day.mask & ((2 << length) - 1):
+        return True
+    return bool(day.rules) and any(days_of(day.rules, length, weekday) for weekday in range(7))
+
+
+def _never_together(fields: Fields) -> bool:
+    """Whether no date that the day-of-month field names can have a weekday that the other field names."""
+    return not any(
+        month_days(fields, length, weekday)
+        for month in fields.month.values
+        for length in ({28, 29} if month == 2 else {_LONGEST_MONTH[month]})
+        for weekday in range(7)
+    )
+
+
+def month_days(fields: Fields, length: int, weekday: int) -> int:
+    """The matching days of a month of that length whose first day has that weekday; bit 0 is day 1 (CRON-2)."""
+    week = (fields.weekday.mask >> weekday | fields.weekday.mask << (7 - weekday)) & 0x7F
+    by_weekday = week * _FIVE_WEEKS | days_of(fields.weekday.rules, length, weekday)
+    by_date = fields.day.mask >> 1 | days_of(fields.day.rules, length, weekday)
+    matching = by_date | by_weekday if fields.is_either else by_date & by_weekday
+    return matching & ((1 << length) - 1)
 
 
 def _refuse_never(fields: Fields, day: Span) -> None:
-    # Within 400 years every date falls on every weekday, so only a month that is too short prevents a match.
-    if not fields.is_either and never_falls_due(fields):
+    # Within 400 years every date falls on every weekday, so without rules only the length of months can be in the way.
+    has_rules = bool(fields.day.rules or fields.weekday.rules)
+    if not fields.is_either and (never_falls_due(fields) or (has_rules and _never_together(fields))):
         day.refuse(f"never matches: there is no day {cut(fields.day.text)} in month {cut(fields.month.text)}")

@@ -6,13 +6,15 @@ Everything counts in integers on the local clock: days and seconds since 1970-01
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn, cast
 
-from rota.cron.fields import Fields, parse
+from rota.cron.fields import Field, Fields, month_days, parse
+from rota.cron.hashed import Seed
 from rota.cron.years import MONTH_LENGTHS, year_of
+from rota.errors import ScheduleError
 
 _NONE: Final = 255
-_FIVE_WEEKS: Final = sum(1 << 7 * week for week in range(5))
+_ANY: Final = Field("*", 0)  # of the times of day, which a calendar does not look at
 
 Year = tuple[int, int, int]
 """First day, first day of the next year, and the mask of matching days."""
@@ -39,13 +41,10 @@ def ladder(mask: int, size: int) -> Ladder:
 class Calendar:
     """Which days match: a mask per kind of year, made when first needed (CRON-2)."""
 
-    __slots__ = ("_days", "_either", "_masks", "_months", "_recent", "_weekdays")
+    __slots__ = ("_fields", "_masks", "_recent")
 
-    def __init__(self, days: int, months: int, weekdays: int, either: bool) -> None:
-        self._days = days >> 1
-        self._months = months >> 1
-        self._weekdays = weekdays
-        self._either = either
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
         self._masks: list[int | None] = [None] * 14
         self._recent: Year = (0, 0, 0)
 
@@ -92,19 +91,16 @@ class Calendar:
         mask = start = 0
         for month, usual in enumerate(MONTH_LENGTHS):
             length = usual + (leap if month == 1 else 0)
-            if self._months >> month & 1:
-                mask |= self._month(length, (weekday + start) % 7) << start
+            if self._fields.month.mask >> (month + 1) & 1:
+                mask |= month_days(self._fields, length, (weekday + start) % 7) << start
             start += length
         return mask
 
-    def _month(self, length: int, weekday: int) -> int:
-        week = (self._weekdays >> weekday | self._weekdays << (7 - weekday)) & 0x7F
-        by_weekday = week * _FIVE_WEEKS
-        matching = self._days | by_weekday if self._either else self._days & by_weekday
-        return matching & ((1 << length) - 1)
 
-
-calendar = lru_cache(maxsize=4096)(Calendar)
+@lru_cache(maxsize=4096)
+def calendar(day: Field, month: Field, weekday: Field) -> Calendar:
+    """The calendar of three day fields; expressions with the same ones share it."""
+    return Calendar(Fields(None, _ANY, _ANY, day, month, weekday))
 
 
 class Plan:
@@ -126,7 +122,7 @@ class Plan:
         self._seconds = ladder(fields.second.mask if fields.second else 1, 60)
         self._minutes = ladder(fields.minute.mask, 60)
         self._hours = ladder(fields.hour.mask, 24)
-        self._calendar = calendar(fields.day.mask, fields.month.mask, fields.weekday.mask, fields.is_either)
+        self._calendar = calendar(fields.day, fields.month, fields.weekday)
         self._first = self._hours.first * 60 + self._minutes.first
         self._last = self._hours.last * 60 + self._minutes.last
         seconds = fields.second.mask.bit_count() if fields.second else 1
@@ -197,7 +193,27 @@ class Plan:
         return found * 1440 + self._last
 
 
+class Unresolved:
+    """The plan of an expression with an `H`: what can be said without a job, and a refusal for the rest (CRON-12)."""
+
+    __slots__ = ("_expression", "has_seconds", "is_fixed")
+
+    def __init__(self, expression: str, fields: Fields) -> None:
+        self._expression = expression
+        self.has_seconds = fields.second is not None
+        self.is_fixed = fields.is_fixed
+
+    def _refuse(self, *_: int) -> NoReturn:
+        raise ScheduleError(
+            "trigger.expression",
+            f"{self._expression[:100]!r} has an H, whose value depends on the job; call resolved(scope_id, job_id)",
+        )
+
+    at_or_after = at_or_before = count = _refuse
+
+
 @lru_cache(maxsize=8192)
-def plan_for(expression: str) -> Plan:
-    """The plan of an expression; equal expressions get the same one."""
-    return Plan(parse(expression))
+def plan_for(expression: str, seed: Seed | None = None) -> Plan:
+    """The plan of an expression, for one job where it has an `H`; equal expressions get the same one."""
+    fields = parse(expression, seed)
+    return cast("Plan", Unresolved(expression, fields)) if seed is None and fields.is_hashed else Plan(fields)

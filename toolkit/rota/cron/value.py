@@ -8,8 +8,9 @@ from attrs import frozen
 
 from rota.cron.describe import sentence
 from rota.cron.fields import check_posix, parse
+from rota.cron.hashed import Seed
 from rota.cron.host import host_zone
-from rota.cron.plan import Plan, plan_for
+from rota.cron.plan import Plan, Unresolved, plan_for
 from rota.cron.zone import DAY, EPOCH, Zone, zone_named
 from rota.errors import ScheduleError
 from rota.model.choice import Choice
@@ -35,8 +36,9 @@ class Overlap(Choice):
 
 class _Compiled:
     # Not attrs fields, so that equality, hash, repr and encoding see only the five that a user gave.
-    __slots__ = ("_plan", "_zone")
+    __slots__ = ("_plan", "_source", "_zone")
     _plan: Plan
+    _source: tuple[str, Seed] | None  # of a resolved one: the expression with H, and the job
     _zone: Zone
 
 
@@ -56,6 +58,7 @@ class Cron(_Compiled):
     def __attrs_post_init__(self) -> None:
         _check_fields(self)
         object.__setattr__(self, "_plan", plan_for(self.expression))
+        object.__setattr__(self, "_source", None)
         object.__setattr__(self, "_zone", zone_named(self.tz))
 
     @classmethod
@@ -88,7 +91,7 @@ class Cron(_Compiled):
         The zone is looked up when it is first needed; only then a ScheduleError says that there is none.
         """
         stored = object.__new__(Cron)
-        for name in ("expression", "misfire", "grace", "overlap", "_plan"):
+        for name in ("expression", "misfire", "grace", "overlap", "_plan", "_source"):
             object.__setattr__(stored, name, getattr(self, name))
         object.__setattr__(stored, "tz", tz)
         return stored
@@ -108,6 +111,27 @@ class Cron(_Compiled):
     def is_fixed(self) -> bool:
         """Whether it names times of day rather than elapsed time (CRON-3)."""
         return self._plan.is_fixed
+
+    @property
+    def is_resolved(self) -> bool:
+        """False while it has an `H`, whose value depends on the job (CRON-12)."""
+        return not isinstance(self._plan, Unresolved)
+
+    def resolved(self, scope_id: str, job_id: str) -> Cron:
+        """The schedule of one job: the same, with each `H` replaced by the job's value (CRON-12).
+
+        `H/15` counts as `*` in CRON-2 and CRON-3 here too, though the plain expression shows a range.
+        """
+        if self.is_resolved:
+            return self
+        plain = object.__new__(Cron)
+        seed = Seed(scope_id, job_id)
+        object.__setattr__(plain, "expression", parse(self.expression, seed).plain)
+        object.__setattr__(plain, "_plan", plan_for(self.expression, seed))
+        object.__setattr__(plain, "_source", (self.expression, seed))
+        for name in ("tz", "misfire", "grace", "overlap"):
+            object.__setattr__(plain, name, getattr(self, name))
+        return plain
 
     def next_after(self, instant: datetime) -> datetime:
         """The first occurrence strictly after `instant`, in UTC."""
@@ -142,7 +166,9 @@ class Cron(_Compiled):
 
     def describe(self) -> str:
         """The schedule as an English sentence."""
-        return sentence(parse(self.expression), self.tz)
+        if not self.is_resolved:
+            return f"{self.expression} ({self.tz}), where H is a value of its own for each job."
+        return sentence(parse(*self._source) if self._source else parse(self.expression), self.tz)
 
     def _instant(self, second: int, side: str, instant: datetime) -> datetime:
         try:
@@ -152,11 +178,15 @@ class Cron(_Compiled):
             raise ScheduleError("instant", reason) from None
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _unpickled, (self.expression, self.tz, self.misfire, self.grace, self.overlap)
+        expression, seed = self._source or (self.expression, None)
+        return _unpickled, (expression, self.tz, self.misfire, self.grace, self.overlap, seed)
 
 
-def _unpickled(expression: str, tz: str, misfire: Misfire, grace: timedelta | None, overlap: Overlap) -> Cron:
-    return Cron(expression, "UTC", misfire, grace, overlap).as_stored_in(tz)
+def _unpickled(
+    expression: str, tz: str, misfire: Misfire, grace: timedelta | None, overlap: Overlap, seed: Seed | None
+) -> Cron:
+    stored = Cron(expression, "UTC", misfire, grace, overlap).as_stored_in(tz)
+    return stored if seed is None else stored.resolved(*seed)
 
 
 def _check_tz(field: str, value: object) -> str:
@@ -182,7 +212,10 @@ def check_cron(cron: Cron) -> Cron:
     Its time zone need not be known here: see `Cron.as_stored_in`.
     """
     _check_fields(cron)
+    if getattr(cron, "_source", None) is not None:  # resolved for one job: as a definition it is what its text says
+        return Cron(cron.expression, "UTC", cron.misfire, cron.grace, cron.overlap).as_stored_in(cron.tz)
     object.__setattr__(cron, "_plan", plan_for(cron.expression))
+    object.__setattr__(cron, "_source", None)
     return cron
 
 

@@ -1,7 +1,8 @@
-"""What follows from an attempt: one table of transitions, one pure function, one constructor per transition.
+"""The settlement that follows from an attempt: one table of transitions, one pure function, one constructor per
+transition.
 
-Nothing here touches a store, a clock or a handler. The documentation page of the life of a run is generated from
-`TRANSITIONS`.
+Nothing here touches a store, a clock or a handler. Every attempt of every node ends with a call of `decide`, and
+`decide` takes state, outcome and facts from `TRANSITIONS`. The page of the life of a run is made from the same table.
 """
 
 from __future__ import annotations
@@ -15,22 +16,30 @@ from tenacity import wait_chain, wait_fixed
 
 from rota.backend.messages import Claim, FactKind, Settlement
 from rota.backend.waits import seconds_after
+from rota.errors import error_text, safe_text
 from rota.model.definition import RetryPolicy
 from rota.model.outcome import Failed, Retry, Succeeded
 from rota.model.run import AttemptOutcome, RunState
 from rota.model.validation import MAX_DURATION
 
-MAX_ERROR = 8 * 1024
+
+@frozen(eq=False)
+class Raised:
+    """The handler raised (RETRY-3)."""
+
+    error: BaseException
 
 
-@frozen
+@frozen(eq=False)
 class TimedOut:
-    """The body was cancelled at its timeout (LEASE-4)."""
+    """The body was cancelled at its timeout (LEASE-4); `error` is what came out of it, None while it still runs."""
+
+    error: BaseException | None = None
 
 
 @frozen
 class Lost:
-    """The lease expired: the node died, or was cut off (LEASE-3)."""
+    """The lease expired: the node died, or lost its connection to the store (LEASE-3)."""
 
 
 @frozen
@@ -42,18 +51,19 @@ class Stopped:
 
 @frozen
 class Refused:
-    """The attempt could not even begin: no handler, or a payload that is not of its type (RETRY-3, RETRY-4)."""
+    """The handler was not called: there is none, or the payload or the stored run cannot be read (RETRY-3, RETRY-4,
+    SAFE-1)."""
 
     reason: str
     error: str
 
 
-Outcome = Succeeded | Failed | Retry | TimedOut | Lost | Stopped | Refused
+Outcome = Succeeded | Failed | Retry | Raised | TimedOut | Lost | Stopped | Refused
 
 
 @frozen
 class Transition:
-    """One row of the table: what the attempt said, what becomes of the run, and what is told."""
+    """One row of the table: how the attempt ended, the run's next state, and the facts recorded with it."""
 
     when: str
     state: RunState
@@ -62,31 +72,47 @@ class Transition:
 
 
 _SUCCESS = (FactKind.SUCCEEDED,)
-_RETRY = (FactKind.FAILED,)
+_FAILURE = (FactKind.FAILED,)
 _DEATH = (FactKind.FAILED, FactKind.DEAD_LETTERED)
 
 TRANSITIONS: tuple[Transition, ...] = (
     Transition("it succeeded", RunState.SUCCEEDED, AttemptOutcome.SUCCEEDED, _SUCCESS),
-    Transition("it failed, attempts remain", RunState.RETRYING, AttemptOutcome.FAILED, _RETRY),
+    Transition("it failed, attempts remain", RunState.RETRYING, AttemptOutcome.FAILED, _FAILURE),
     Transition("it failed for good, or attempts or time are exhausted", RunState.DEAD, AttemptOutcome.FAILED, _DEATH),
-    Transition("it timed out, attempts remain", RunState.RETRYING, AttemptOutcome.TIMED_OUT, _RETRY),
+    Transition("it timed out, attempts remain", RunState.RETRYING, AttemptOutcome.TIMED_OUT, _FAILURE),
     Transition("it timed out, attempts or time are exhausted", RunState.DEAD, AttemptOutcome.TIMED_OUT, _DEATH),
-    Transition("its lease expired, attempts remain", RunState.RETRYING, AttemptOutcome.LOST, _RETRY),
+    Transition("its lease expired, attempts remain", RunState.RETRYING, AttemptOutcome.LOST, _FAILURE),
     Transition("its lease expired, attempts or time are exhausted", RunState.DEAD, AttemptOutcome.LOST, _DEATH),
     Transition("it stopped because it was asked to", RunState.CANCELLED, AttemptOutcome.CANCELLED, ()),
 )
 
 
+def _rows(state: RunState) -> dict[AttemptOutcome, Transition]:
+    return {row.outcome: row for row in TRANSITIONS if row.state is state}
+
+
+_SUCCEEDED = _rows(RunState.SUCCEEDED)[AttemptOutcome.SUCCEEDED]
+_CANCELLED = _rows(RunState.CANCELLED)[AttemptOutcome.CANCELLED]
+_RETRYING = _rows(RunState.RETRYING)
+_DEAD = _rows(RunState.DEAD)
+
+
 def decide(
-    claim: Claim, outcome: Outcome, now: datetime, node_id: str, *, rng: Callable[[], float] = random.random
+    claim: Claim,
+    outcome: Outcome,
+    node_id: str,
+    *,
+    now: Callable[[], datetime],
+    rng: Callable[[], float] = random.random,
 ) -> Settlement:
-    """The settlement that follows from what an attempt said. Pure, given the random number (RETRY-1 to RETRY-3)."""
+    """The settlement that follows from an attempt's outcome. Pure, given the time and the random number, which are read
+    only where the outcome is a failure (RETRY-1 to RETRY-3)."""
     if isinstance(outcome, Succeeded):
         return succeeded(claim, node_id, outcome.records_processed)
     if isinstance(outcome, Stopped):
         return stopped(claim, node_id, outcome.reason)
     kind, error, reason = _account(outcome)
-    end = reason if isinstance(outcome, Refused) else _why_final(claim, outcome, now)
+    end = reason if isinstance(outcome, Refused) else _why_final(claim, outcome, now())
     if end is None:
         return retried(claim, node_id, kind, error, wait_after(claim, outcome, rng))
     return dead_lettered(claim, node_id, kind, error, reason if kind is not AttemptOutcome.FAILED else end)
@@ -94,52 +120,47 @@ def decide(
 
 def succeeded(claim: Claim, node_id: str, records: int | None = None) -> Settlement:
     """The run reached its end."""
+    row = _SUCCEEDED
     return Settlement(
-        claim.key,
-        claim.run_id,
-        claim.token,
-        node_id,
-        RunState.SUCCEEDED,
-        AttemptOutcome.SUCCEEDED,
-        _SUCCESS,
-        None,
-        None,
-        records,
+        claim.key, claim.run_id, claim.token, node_id, row.state, row.outcome, row.facts, None, None, records,
         claim=claim,
-    )
+    )  # fmt: skip
 
 
 def retried(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, wait: timedelta) -> Settlement:
     """The run waits for its next attempt."""
+    row = _RETRYING[kind]
     return Settlement(
-        claim.key, claim.run_id, claim.token, node_id, RunState.RETRYING, kind, _RETRY, error, None, None, wait,
+        claim.key, claim.run_id, claim.token, node_id, row.state, kind, row.facts, error, None, None, wait,
         kind is AttemptOutcome.LOST,
     )  # fmt: skip
 
 
 def dead_lettered(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, reason: str) -> Settlement:
     """The run failed for good."""
+    row = _DEAD[kind]
     return Settlement(
-        claim.key, claim.run_id, claim.token, node_id, RunState.DEAD, kind, _DEATH, error, reason, None, None,
+        claim.key, claim.run_id, claim.token, node_id, row.state, kind, row.facts, error, reason, None, None,
         kind is AttemptOutcome.LOST,
     )  # fmt: skip
 
 
 def stopped(claim: Claim, node_id: str, reason: str) -> Settlement:
     """The run ends because somebody asked it to."""
-    return Settlement(
-        claim.key, claim.run_id, claim.token, node_id, RunState.CANCELLED, AttemptOutcome.CANCELLED, (), None, reason
-    )
+    row = _CANCELLED
+    return Settlement(claim.key, claim.run_id, claim.token, node_id, row.state, row.outcome, row.facts, None, reason)
 
 
 def _account(outcome: Outcome) -> tuple[AttemptOutcome, str, str]:
-    """How the attempt ended, what is recorded as its error, and the reason in a word."""
+    """How the attempt ended, the error to record, and the reason in a word."""
     if isinstance(outcome, TimedOut):
         return AttemptOutcome.TIMED_OUT, "timeout", "timeout"
     if isinstance(outcome, Lost):
         return AttemptOutcome.LOST, "lease expired", "lease expired"
     if isinstance(outcome, Refused):
         return AttemptOutcome.FAILED, safe_text(outcome.error), safe_text(outcome.reason)
+    if isinstance(outcome, Raised):
+        return AttemptOutcome.FAILED, error_text(outcome.error), "failed"
     if isinstance(outcome, Failed):
         return AttemptOutcome.FAILED, safe_text(outcome.reason), "failed"
     return AttemptOutcome.FAILED, "retry asked for", "failed"
@@ -171,20 +192,3 @@ def nominal_backoff(policy: RetryPolicy, attempt: int) -> timedelta:
     """The wait after attempt n before jitter: the n-th entry, the last one repeating."""
     chain = wait_chain(*(wait_fixed(wait) for wait in policy.backoff))
     return timedelta(seconds=seconds_after(chain, attempt))
-
-
-def safe_text(value: object) -> str:
-    """Text that every store can keep: bounded, without NUL and lone surrogates; never raises (RETRY-3)."""
-    try:
-        text = value if isinstance(value, str) else str(value)
-    except BaseException as error:  # an error whose str() fails still gets recorded
-        text = f"<{type(value).__name__}: its text raised {type(error).__name__}>"
-    data = text.replace("\x00", "\ufffd").encode("utf-8", "replace")[:MAX_ERROR]
-    return data.decode("utf-8", "ignore")
-
-
-def error_text(error: BaseException) -> str:
-    """An exception as it is recorded: its type and its text."""
-    text = safe_text(error)
-    name = type(error).__name__
-    return safe_text(f"{name}: {text}" if text else name)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from attrs import evolve
+
 from rota.backend.messages import JobRecord, PauseChange, Registration, Removal, StoredJob
 from rota.cron import Cron
-from rota.decide.occurrence import first_due, settle_owed
+from rota.decide.occurrence import first_due, settle_owed, timetable
 from rota.model.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
 from rota.model.run import Decision, DecisionKind
+from rota.model.timers import At, Every, cut_to
 
 
 def registration(
@@ -17,6 +20,7 @@ def registration(
 ) -> tuple[Registration | None, ScheduleOutcome]:
     """What to store, and what to answer if it is; None where there is nothing to do."""
     old = standing.job
+    new = _anchored(new, old, began)
     if old is not None and old.definition == new:
         if key is None:
             return None, ScheduleOutcome.UNCHANGED
@@ -36,11 +40,22 @@ def registration(
     return registration, ScheduleOutcome.REGISTERED if old is None else ScheduleOutcome.REPLACED
 
 
+def _anchored(new: JobDefinition, old: StoredJob | None, began: datetime) -> JobDefinition:
+    """An interval without a start begins with its first registration, and goes on while it is unchanged (EVERY-1)."""
+    trigger, before = new.trigger, None if old is None else old.definition.trigger
+    if not isinstance(trigger, Every) or trigger.start is not None:
+        return new
+    kept = before.anchor if isinstance(before, Every) and trigger.has_rhythm_of(before) else None
+    return evolve(new, trigger=trigger.anchored(kept or cut_to(new.precision, began)))
+
+
 def _keeps_place(old: JobDefinition, new: JobDefinition) -> bool:
     before, after = old.trigger, new.trigger
-    if not isinstance(before, Cron) or not isinstance(after, Cron):
-        return False
-    return (before.expression, before.tz) == (after.expression, after.tz)
+    if isinstance(before, Cron) and isinstance(after, Cron):
+        return (before.expression, before.tz) == (after.expression, after.tz)
+    if isinstance(before, At) and isinstance(after, At):
+        return before.instant == after.instant
+    return isinstance(after, Every) and after.has_rhythm_of(before)
 
 
 def removal(job: StoredJob, now: datetime, request_id: UUID) -> Removal:
@@ -52,7 +67,7 @@ def removal(job: StoredJob, now: datetime, request_id: UUID) -> Removal:
 def resumption(job: StoredJob, now: datetime) -> PauseChange:
     """The pause ends; what came due meanwhile is recorded and never made up."""
     decisions, decided = settle_owed(job.definition, job.next_due, now, DecisionKind.PAUSED, job.paused)
-    trigger, next_due = job.definition.trigger, job.next_due
-    if isinstance(trigger, Cron) and decided is not None:
-        next_due = trigger.next_after(now)
+    table, next_due = timetable(job.definition), job.next_due
+    if table is not None and decided is not None:
+        next_due = table.next_after(now)
     return PauseChange(job.key, None, job.revision, next_due, decided, decisions)

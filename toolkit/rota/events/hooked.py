@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 
 from attrs import frozen
 
 from rota.errors import without_text
 from rota.events.store import EventStore, name_of, positions_of, stamped
+from rota.logger import safe_logger
 from rota.model.event import Event
 
-log = logging.getLogger("rota.events")
+log = safe_logger("rota.events")
 
 Listener = Callable[[Event], Awaitable[None] | None]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Protocol
 
+from rota.logger import safe_logger
 from rota.model.run import JobRun
 
-log = logging.getLogger("rota.notifier")
+log = safe_logger("rota.notifier")
 
 
 class Notifier(Protocol):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from attrs import define
 
-from rota.errors import LaneFull, without_text
+from rota.errors import LaneFull, type_name, without_text
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore, name_of, positions_of, stamped
+from rota.logger import safe_logger
 from rota.model.event import Event
 
-log = logging.getLogger("rota.events")
+log = safe_logger("rota.events")
 
 Notify = Callable[..., Awaitable[list[UUID]]]
 OnError = Callable[[Event, Exception], Awaitable[None] | None]
@@ -109,7 +109,7 @@ class JobNotifyEventStore:
 
     async def _tell(self, event: Event, error: Exception) -> None:
         if self._on_error is None:
-            reason = type(error).__name__  # its text may hold what no log should (OPS-3)
+            reason = type_name(error)  # its text may hold what no log should (OPS-3)
             log.warning("%s %s is stored, but not notified yet: %s", event.event_type, event.event_id, reason)
             return
         answer = self._on_error(event, error)

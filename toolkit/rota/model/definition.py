@@ -12,6 +12,7 @@ from rota.cron.value import check_cron
 from rota.errors import ScheduleError
 from rota.model.capability import Precision
 from rota.model.choice import Choice
+from rota.model.timers import At, Every, check_at, check_every
 from rota.model.validation import (
     DEFAULT_SCOPE,
     Checks,
@@ -50,16 +51,20 @@ class Manual:
     """Run only when triggered."""
 
 
-Trigger = Cron | OnEvent | Manual
+Trigger = Cron | Every | At | OnEvent | Manual
 
 
-_check_trigger_kind = exactly(Cron, OnEvent, Manual)
+_check_trigger_kind = exactly(Cron, Every, At, OnEvent, Manual)
 
 
 def _check_trigger(field: str, value: object) -> Trigger:
     trigger: Trigger = _check_trigger_kind(field, value)
     if isinstance(trigger, OnEvent):
         _check_on_event(trigger)
+    elif isinstance(trigger, Every):
+        check_every(trigger)
+    elif isinstance(trigger, At):
+        check_at(trigger)
     return check_cron(trigger) if isinstance(trigger, Cron) else trigger
 
 
@@ -171,7 +176,7 @@ class JobDefinition:
 
     job_id: str
     handler_name: str
-    trigger: Cron | OnEvent | Manual
+    trigger: Cron | Every | At | OnEvent | Manual
     retry: RetryPolicy = _DEFAULT_RETRY
     idempotency_key: IdempotencyKey | None = None
     precision: Precision = Precision.MINUTE
@@ -186,6 +191,8 @@ class JobDefinition:
         _check_definition(self)
         if isinstance(self.trigger, Cron) and self.trigger.has_seconds and self.precision is not Precision.SECOND:
             raise ScheduleError("precision", "a six-field expression needs Precision.SECOND")
+        if isinstance(self.trigger, Every | At):
+            self.trigger.check_precision(self.precision)
 
     def without_key(self) -> JobDefinition:
         """The definition as it is stored and compared: without its idempotency key (REG-2)."""

@@ -1,4 +1,4 @@
-"""What a handler is given besides its payload."""
+"""The context that a handler is given besides its payload."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from uuid import UUID
 
 from rota.access import AccessContext
 from rota.backend.messages import Claim
-from rota.cron import Cron
 from rota.handlers.services import Services
-from rota.model.definition import Manual, OnEvent
+from rota.model.definition import Trigger
 from rota.model.event import Event
 from rota.model.run import Cause
 from rota.model.validation import check_duration
@@ -22,7 +21,7 @@ log = logging.getLogger("rota.run")
 
 
 class _Done:
-    """Awaitable, and done already: what a sync handler gets back."""
+    """An awaitable that is already done: sync handlers get it back."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -72,7 +71,7 @@ class JobContext:
         return self._claim.attempt
 
     @property
-    def trigger(self) -> Cron | OnEvent | Manual:
+    def trigger(self) -> Trigger:
         return self._claim.definition.trigger
 
     @property
@@ -106,7 +105,7 @@ class JobContext:
 
     @property
     def fencing_token(self) -> int:
-        """Strictly increasing per job: pass it to what you write to, and refuse older ones there (LEASE-1)."""
+        """Strictly increasing per job: write it along with your data, and reject writes with an older one (LEASE-1)."""
         return self._claim.token
 
     @property
@@ -134,5 +133,5 @@ class JobContext:
         except RuntimeError:
             asyncio.run_coroutine_threadsafe(work, home).result()
             return _Done()
-        # A sync handler may run an event loop of its own in its thread: the store belongs to the scheduler's.
+        # A sync handler may run an event loop of its own in its thread, but only the scheduler's may call the store.
         return work if running is home else asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,11 +10,14 @@ from rota.backend.messages import Claim, Claimed, ClaimRequest, JobKey, LeaseRef
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
 from rota.decide.attempt import Lost, Outcome, Refused, decide
+from rota.errors import OutcomeUnknown
 from rota.handlers import HandlerRegistry
+from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
+from rota.node.run_log import RunLog
 from rota.node.run_waiters import RunWaiters
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 class Capacity:
@@ -116,9 +118,18 @@ class Exchange:
     with the same request."""
 
     def __init__(
-        self, backend: Backend, handlers: HandlerRegistry, room: Capacity, *, node_id: str, lease: timedelta, keep: int
+        self,
+        backend: Backend,
+        handlers: HandlerRegistry,
+        room: Capacity,
+        run_log: RunLog,
+        *,
+        node_id: str,
+        lease: timedelta,
+        keep: int,
     ) -> None:
         self.room = room
+        self._run_log = run_log
         self.node_id = node_id
         self.begun = 0  # so that a heartbeat can tell whether one went on beside it
         self.in_flight = 0
@@ -182,7 +193,10 @@ class Exchange:
         self._finished_held.append(held)
 
     def settlement(self, held: RunningAttempt, outcome: Outcome) -> Settlement:
-        return decide(held.claim, outcome, self.store_now(), self.node_id)
+        """What follows from the attempt; it is logged here, before it is stored (LOG-1)."""
+        settlement = decide(held.claim, outcome, self.node_id, now=self.store_now)
+        self._run_log.ended(held.claim, outcome, settlement, self.store_now)
+        return settlement
 
     def store_now(self) -> datetime:
         """The store's time, as well as this node knows it."""
@@ -353,27 +367,38 @@ class Exchange:
         """Settle what its holder lost (LEASE-3)."""
         if not lost:
             return False
-        now = self.store_now()
-        settlements = [decide(claim, Lost(), now, self.node_id) for claim in lost]
+        settlements = [decide(claim, Lost(), self.node_id, now=self.store_now) for claim in lost]
         try:
-            await self._backend.settle(settlements, keep=self._keep)
+            stored, _ = await self._backend.settle(settlements, keep=self._keep)
+        except OutcomeUnknown:  # if they are stored no node sees them again: a second line is better than none
+            self._log_lost(lost, settlements, [True] * len(lost))
+            raise
         except Exception as error:
             if not _is_no_fault_of_the_store(error):
                 raise
-            await self._settle_lost_apart(settlements)
+            stored = await self._settle_lost_apart(settlements)
+        self._log_lost(lost, settlements, stored)
         self.on_settled(())
         await self.endings.tell(settlements)
         return True
 
-    async def _settle_lost_apart(self, settlements: Sequence[Settlement]) -> None:
+    def _log_lost(self, lost: Sequence[Claim], settlements: Sequence[Settlement], stored: Sequence[bool]) -> None:
+        for claim, settlement, is_stored in zip(lost, settlements, stored, strict=True):
+            if is_stored:  # else another node settled it first, and logged it
+                self._run_log.ended(claim, Lost(), settlement, self.store_now)
+
+    async def _settle_lost_apart(self, settlements: Sequence[Settlement]) -> list[bool]:
         """As `_settle_apart`: one that cannot be stored waits for a node that can."""
+        stored: list[bool] = []
         for settlement in settlements:
             try:
-                await self._backend.settle([settlement], keep=self._keep)
+                stored += (await self._backend.settle([settlement], keep=self._keep))[0]
             except Exception as error:
                 if not _is_no_fault_of_the_store(error):
                     raise
+                stored.append(False)
                 self._leave_to_lease(settlement.key, settlement.token, type(error).__name__)
+        return stored
 
     async def expired(self) -> Sequence[Claim]:
         """Leases that have ended, without claiming anything."""

@@ -1,56 +1,66 @@
-"""One attempt: decode, build the context, call, catch. What comes out is a value, never an exception (RETRY-3)."""
+"""One attempt: decode, build the context, call, catch. The result is a value, never an exception (RETRY-3)."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from datetime import timedelta
 from time import monotonic
 from typing import Any
 
 from rota.backend.messages import Claim
-from rota.decide.attempt import Outcome, Refused, Stopped, TimedOut, error_text
-from rota.errors import UndecodablePayload
+from rota.decide.attempt import Outcome, Raised, Refused, Stopped, TimedOut
+from rota.errors import UndecodablePayload, safe_text, type_name
 from rota.handlers import Handler, HandlerRegistry
 from rota.handlers.services import Services
+from rota.logger import safe_logger
 from rota.model.causation import current_run
 from rota.model.outcome import Failed, JobResult, Retry, Succeeded
 from rota.node.attempt import RunningAttempt
 from rota.node.context import JobContext
+from rota.node.run_log import RunLog
 from rota.node.threads import ThreadRaised, Threads
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 SUCCEEDED = Succeeded()
 _BLOCKING = 0.5  # seconds: a body that holds the event loop longer than this is named by health() (RUN-5)
 
 
 class HandBack:
-    """Not an outcome: the body was cancelled, and not by its timeout or somebody's wish (LEASE-5)."""
+    """Not an outcome: the node itself cancelled the body, so the run goes back to the store, uncounted (LEASE-5)."""
 
 
 class _NotItsPayload(Exception):
-    """The run's own payload: what else a body decodes in vain is a failure like any other (RETRY-3)."""
+    """The run's payload cannot be decoded. Other things that a body cannot decode are ordinary failures (RETRY-3)."""
 
 
 class Executor:
     """Runs handlers, async ones in the caller's task and sync ones in threads; `before_waiting` is called when a body
     is about to suspend."""
 
-    def __init__(self, handlers: HandlerRegistry, services: Services, before_waiting: Callable[[], None]) -> None:
+    def __init__(
+        self, handlers: HandlerRegistry, services: Services, before_waiting: Callable[[], None], run_log: RunLog
+    ) -> None:
         self.blocked: tuple[str, float, float] | None = None  # handler, seconds, when
         self._handlers = handlers
         self._services = services
         self._before_waiting = before_waiting
+        self._run_log = run_log
         self._threads = Threads()
 
     async def perform(self, held: RunningAttempt) -> Outcome | HandBack:
-        """Run the handler once and say how it went."""
+        """Run the handler once and return the outcome."""
         claim = held.claim
-        handler = self._handlers.get(claim.definition.handler_name)
+        self._run_log.started(claim)
+        if held.is_asked_to_stop:  # between the claim and now: the body never begins (CANCEL-1)
+            return stopped(held)
+        if claim.unreadable is not None:
+            return unreadable(claim)
+        handler = None if claim.handler_is_missing else self._handlers.get(claim.definition.handler_name)
         if handler is None:
             return missing_handler(claim)
         context = copy_context()
@@ -91,7 +101,7 @@ class Executor:
 
     async def _in_thread(self, handler: Handler, held: RunningAttempt, context: Context) -> Any:
         held.is_threaded = True
-        answer = self._threads.call(context, lambda: self._call(handler, held))
+        answer = self._threads.call(context, lambda: self._call(handler, held), held.label)
         self._before_waiting()
         result = await answer
         if not isinstance(result, types.CoroutineType):
@@ -118,7 +128,7 @@ class Executor:
                 waits_for = context.run(step, value)
             except StopIteration as end:
                 return end.value
-            except GeneratorExit as error:  # raised by the body: nobody closes it here
+            except GeneratorExit as error:  # the body itself raised it; this loop was not closed
                 raise RuntimeError("the handler raised GeneratorExit") from error
             finally:
                 if monotonic() - began > _BLOCKING:
@@ -134,14 +144,14 @@ class Executor:
                 value, step = error, body.throw
 
     def _was_blocked(self, held: RunningAttempt, seconds: float) -> None:
-        """A handler held the event loop: nothing else went on meanwhile, leases were not renewed (RUN-5)."""
+        """A handler held the event loop: nothing else ran meanwhile, and no lease was renewed (RUN-5)."""
         name = held.claim.definition.handler_name
         log.warning("handler %r blocked the event loop for %.1f s; make it a plain function, or await", name, seconds)
         self.blocked = (name, seconds, monotonic())
 
 
 async def _awaited(value: Any) -> Any:
-    """A sync wrapper around an async handler may return a future, or answer by itself."""
+    """A sync wrapper around an async handler may return a future, or the result itself."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -151,29 +161,25 @@ def missing_handler(claim: Claim) -> Refused:
     return Refused(reason, f"{reason}: no live node has it")
 
 
+def unreadable(claim: Claim) -> Refused:
+    """Its stored row cannot be decoded (SAFE-1)."""
+    reason = f"the stored run cannot be read: {claim.unreadable}"
+    return Refused(reason, reason)
+
+
 def _judge(held: RunningAttempt, error: BaseException) -> Outcome | HandBack:
     """The body raised."""
     if held.is_timed_out:
-        return TimedOut()
+        return TimedOut(error)
     if isinstance(error, _NotItsPayload):
         return Refused("undecodable payload", str(error))
     if isinstance(error, asyncio.CancelledError) and held.is_asked_to_stop:
         return stopped(held)
-    _log_failure(held, error)
-    return Failed(error_text(error))
-
-
-def _log_failure(held: RunningAttempt, error: BaseException) -> None:
-    """Its kind and its place: the text is in the history, and may quote a payload (OPS-3)."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-    log.info("%s: attempt %d failed with %s%s", held.label(), held.claim.attempt, type(error).__name__, place)
+    return Raised(error)
 
 
 def stopped(held: RunningAttempt) -> Outcome | HandBack:
-    """It ended because it was asked to: by somebody who cancelled the run, or by its node."""
+    """The body ended because it was asked to: somebody cancelled the run, or the node gave it up."""
     return Stopped(held.stop_reason) if held.stop_reason is not None else HandBack()
 
 
@@ -184,11 +190,23 @@ def _accept(held: RunningAttempt, result: Any) -> Outcome | HandBack:
     if result is None:
         return stopped(held) if held.saw_stop else SUCCEEDED
     if issubclass(type(result), Succeeded | Failed | Retry):  # isinstance would ask proxies, and those may raise
-        said: JobResult = result
-        return said
+        return _plain(result)
     log.warning(
-        "handler %r returned a %s; only None and JobResult mean something, it counts as Succeeded",
-        held.claim.definition.handler_name,
-        type(result).__name__,
-    )
+        "job %r, run %s: handler %r returned a %s, which is ignored; the run has succeeded. "
+        "A handler returns None, Succeeded, Failed or Retry",
+        held.claim.key.job_id, held.claim.run_id, held.claim.definition.handler_name, type_name(result),
+    )  # fmt: skip
     return SUCCEEDED
+
+
+def _plain(result: JobResult) -> Outcome:
+    """The same without subclasses: methods of the application's classes must not raise where it is stored (LOG-2)."""
+    try:
+        if isinstance(result, Succeeded):
+            records = result.records_processed
+            return Succeeded(None if records is None else int(records))
+        if isinstance(result, Failed):
+            return Failed(safe_text(result.reason), bool(result.permanent))
+        return Retry(None if result.after is None else timedelta(seconds=result.after.total_seconds()))
+    except Exception as error:
+        return Raised(error)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from datetime import timedelta
 
 from rota.backend.messages import JobKey, LeaseRef, Renewal
 from rota.clock import Phase, VirtualClock
+from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
 from rota.node.loop import Loop, Turn
 from rota.node.slots import Node
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _SAFETY = 0.2  # of a lease: a body whose lease cannot be renewed is cancelled this much before it ends
 _GLANCE = 0.1  # seconds between two looks at deadlines while the store keeps a renewal waiting

@@ -4,7 +4,6 @@ rests."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
@@ -15,9 +14,10 @@ from tenacity import wait_random_exponential
 from rota.backend.retrying import STORE_ERRORS
 from rota.backend.waits import seconds_after
 from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
-from rota.errors import OutcomeUnknown, without_text
+from rota.errors import OutcomeUnknown, type_name, without_text
+from rota.logger import safe_logger
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _AT_ONCE = 2
 _PARTING = 5.0  # seconds: as long as a store may take to let go of a call
@@ -172,7 +172,7 @@ class Loop:
     def _failed(self, error: BaseException, what: str) -> Turn:
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8 …: an outage must not flood the log
-            log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type(error).__name__)
+            log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type_name(error))
         if self.failures == 1:
             return Turn(True, timedelta(0))  # a single failure is repeated at once: a late tick would be a misfire
         rest = timedelta(seconds=seconds_after(_REST_AFTER_ERROR, min(self.failures, 20)))

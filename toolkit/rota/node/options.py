@@ -19,9 +19,11 @@ from rota.model.validation import (
     instance_of,
     is_a,
     kind_of,
+    member,
     optional,
     whole,
 )
+from rota.node.run_log import LogErrors
 
 
 @frozen(kw_only=True)
@@ -38,6 +40,7 @@ class Options:
     event_memory: timedelta
     max_depth: int
     dead_letter_alarm: int
+    log_errors: LogErrors
 
     def __attrs_post_init__(self) -> None:
         _check_fields(self)
@@ -68,4 +71,5 @@ _check_fields = Checks(
     event_memory=check_duration,
     max_depth=whole(1),
     dead_letter_alarm=whole(1),
+    log_errors=member(LogErrors),
 )

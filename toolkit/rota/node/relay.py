@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -17,11 +16,13 @@ from rota.backend.messages import ADMINS_TOLD, RELAY_LEASE, Audience, FailedDeli
 from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
 from rota.clock import Clock, VirtualClock
+from rota.errors import type_name
 from rota.events import EventStore, LoggingNotifier, Notifier
 from rota.events.hooked import is_cancelled_from_outside
+from rota.logger import safe_logger
 from rota.node.loop import Loop, Turn
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _PAGE = 1000
 _MOST_TRIES = 20
@@ -170,7 +171,7 @@ class Relay:
                 self._done += [fact.seq for fact in facts]
                 return
             log.warning("%s: %d facts could not be delivered together (%s): trying one by one",
-                        self._recipient.name, len(facts), type(error).__name__)  # fmt: skip
+                        self._recipient.name, len(facts), type_name(error))  # fmt: skip
         await self._deliver_each(facts)
 
     async def _deliver_each(self, facts: list[Fact]) -> None:
@@ -210,8 +211,8 @@ class Relay:
         held.tries += 1
         if held.tries >= _MOST_TRIES:
             log.error("%s: %s of job %r is set aside after %d tries: %s",
-                      self._recipient.name, fact.kind.value, key.job_id, held.tries, type(error).__name__)  # fmt: skip
-            self._failed.append(FailedDelivery(fact.seq, type(error).__name__))
+                      self._recipient.name, fact.kind.value, key.job_id, held.tries, type_name(error))  # fmt: skip
+            self._failed.append(FailedDelivery(fact.seq, type_name(error)))
             del self._held_up[key]
             return True
         held.again_at = self._clock.monotonic() + seconds_after(_WAIT, held.tries)

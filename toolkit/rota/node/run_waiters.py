@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
 from rota.backend.messages import RunQuery, Settlement
 from rota.backend.port import Backend
+from rota.logger import safe_logger
 from rota.model.run import JobRun
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _GLANCES = 2  # of those who wait, at a time: a thousand of them must not keep the store from the runs they wait for
 

@@ -43,6 +43,7 @@ class Runtime:
             lease=options.lease,
             cancel_grace=options.cancel_grace,
             keep=options.retention.runs,
+            log_errors=options.log_errors,
         )
         self.works = self.node.room.capacity > 0
         self.heartbeat = Heartbeat(self.node)

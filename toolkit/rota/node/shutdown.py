@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 
 from rota.backend.retrying import STORE_ERRORS
 from rota.clock import VirtualClock, at_work
 from rota.errors import without_text
+from rota.logger import safe_logger
 from rota.model.validation import MAX_DURATION
 from rota.node.attempt import RunningAttempt
 from rota.node.slots import Node
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _GLANCE = 0.005  # seconds
 _CLAIM_PATIENCE = 1.0  # seconds before bodies are asked to end

@@ -7,7 +7,6 @@ without a task switch. A slot whose handler suspends hands the rest of the work 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections import deque
@@ -20,16 +19,18 @@ from rota.backend.messages import Claim, LeaseRef, NodeInfo, Renewal
 from rota.backend.port import Backend
 from rota.backend.retrying import RetryingCalls
 from rota.clock import current_activity
-from rota.decide.attempt import Outcome, Stopped, TimedOut, succeeded
+from rota.decide.attempt import Stopped, TimedOut
 from rota.errors import LeaseLost
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
+from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt, Slot
 from rota.node.exchange import Capacity, Exchange
-from rota.node.executor import SUCCEEDED, Executor, HandBack, missing_handler, stopped
+from rota.node.executor import Executor, HandBack
 from rota.node.loop import Loop, Turn
+from rota.node.run_log import LogErrors, RunLog
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 _BURST = 0.005  # seconds a slot may run handlers that never suspend before others get the event loop
@@ -52,6 +53,7 @@ class Node:
         lease: timedelta,
         cancel_grace: timedelta,
         keep: int,
+        log_errors: LogErrors,
     ) -> None:
         self.backend = backend
         self.node_id = node_id
@@ -63,8 +65,9 @@ class Node:
         self.emptied = asyncio.Event()  # set when the last body of a leaving node has ended
         self.is_leaving = False
         self.insist = RetryingCalls(min(backend.patience, _INSISTENCE))
-        self.executor = Executor(handlers, services, self._hand_on)
-        self.exchange = Exchange(backend, handlers, self.room, node_id=node_id, lease=lease, keep=keep)
+        self.run_log = RunLog(node_id, log_errors)
+        self.executor = Executor(handlers, services, self._hand_on, self.run_log)
+        self.exchange = Exchange(backend, handlers, self.room, self.run_log, node_id=node_id, lease=lease, keep=keep)
         self.loop = Loop("work", self._look_for_work, self.clock)
         self.event_loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.on_facts: Callable[[], None] = lambda: None  # told when the outbox may hold something new
@@ -230,28 +233,22 @@ class Node:
     async def _run(self, held: RunningAttempt, slot: Slot) -> None:
         claim = held.claim
         slot.held, held.slot = held, slot
-        if held.is_asked_to_stop:  # between its claim and now: its body never begins (CANCEL-1)
-            outcome: Outcome | HandBack = stopped(held)
-        elif claim.handler_is_missing:
-            outcome = missing_handler(claim)
-        else:
-            if claim.definition.timeout is not None:
-                held.deadline = self.clock.monotonic() + claim.definition.timeout.total_seconds()
-                self.on_timeout()
-            outcome = await self.executor.perform(held)
+        if claim.definition.timeout is not None:
+            held.deadline = self.clock.monotonic() + claim.definition.timeout.total_seconds()
+            self.on_timeout()
+        outcome = await self.executor.perform(held)
         slot.held = None
         held.has_ended = True
         if slot.was_cancelled:
             await slot.calm()
-        if held.is_detached:
+        if held.is_detached or self._is_stopped:  # nothing more is stored of it
             return
-        if outcome is SUCCEEDED:
-            self.exchange.finish(held, succeeded(claim, self.node_id))
-        elif not isinstance(outcome, HandBack):
+        if not isinstance(outcome, HandBack):
             self.exchange.finish(held, self.exchange.settlement(held, outcome))
         elif held.is_anothers:
             self.held.pop(held, None)
         else:
+            self.run_log.handed_back(claim, self.exchange.store_now)
             await self.hand_back([held])
             return
         self._free(held)

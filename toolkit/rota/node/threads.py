@@ -1,4 +1,4 @@
-"""Daemon threads for sync handlers: reused, and never in the way of the process's exit (RUN-5)."""
+"""Daemon threads for sync handlers: reused, and never an obstacle to the exit of the process (RUN-5)."""
 
 from __future__ import annotations
 
@@ -10,46 +10,68 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import Any
 
+from rota.logger import safe_logger
+
+log = safe_logger("rota")
+
 _Work = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+_Inbox = SimpleQueue[_Work | None]
 
 
 class Threads:
-    """As many threads as there are sync handlers at once; `concurrent.futures` would join them at exit."""
+    """As many threads as there are sync handlers at once. (`concurrent.futures` would wait for them at exit.)"""
 
     def __init__(self) -> None:
-        self._idle: list[SimpleQueue[_Work | None]] = []
+        self._idle: list[_Inbox] = []
+        self._busy: dict[_Inbox, Callable[[], str]] = {}  # with the label of what runs there
         self._lock = threading.Lock()
         self._closed = False
 
-    def call(self, context: Context, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run `function` in a thread; the future gets what it returns or raises, SystemExit included."""
+    def call(self, context: Context, function: Callable[[], Any], label: Callable[[], str]) -> asyncio.Future[Any]:
+        """Run `function` in a thread; the future gets its result, or `ThreadRaised` with what it raised."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        with self._lock:
-            inbox = self._idle.pop() if self._idle else None
-        if inbox is None:
-            inbox = SimpleQueue()
-            threading.Thread(target=self._serve, args=(inbox,), name="rota sync handler", daemon=True).start()
+        inbox = self._take(label)
         inbox.put((lambda: context.run(function), loop, future))
         return future
 
     def close(self) -> None:
-        """Idle threads end now, busy ones after their work."""
+        """End the idle threads now and the busy ones after their work; log which handlers still run."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            busy = list(self._busy.values())
         for inbox in idle:
             inbox.put(None)
+        for label in busy:
+            log.warning(
+                "%s: its sync handler still runs in a thread, although the node has left; its outcome is not stored, "
+                "and the thread ends with the handler or with the process. Let it look at ctx.cancelled",
+                label(),
+            )
 
-    def _serve(self, inbox: SimpleQueue[_Work | None]) -> None:
+    def _take(self, label: Callable[[], str]) -> _Inbox:
+        with self._lock:
+            inbox: _Inbox | None = self._idle.pop() if self._idle else None
+            if inbox is not None:
+                self._busy[inbox] = label
+                return inbox
+        inbox = SimpleQueue()
+        threading.Thread(target=self._serve, args=(inbox,), name="rota sync handler", daemon=True).start()
+        with self._lock:
+            self._busy[inbox] = label
+        return inbox
+
+    def _serve(self, inbox: _Inbox) -> None:
         while (work := inbox.get()) is not None:
             function, loop, future = work
             result, error = _outcome(function)
-            # the loop may be closed by now: nobody waits for the answer any more
+            # The event loop may be closed by now; then there is no task left that waits for the result.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_deliver, future, result, error)
             del work, function, result, error, future
             with self._lock:
+                self._busy.pop(inbox, None)
                 if self._closed:
                     return
                 self._idle.append(inbox)
@@ -63,7 +85,7 @@ def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 
 class ThreadRaised(Exception):
-    """Carries what a sync handler raised: a future must not be given a bare SystemExit or StopIteration."""
+    """Carries what a sync handler raised: a future refuses StopIteration, and SystemExit would end the event loop."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()

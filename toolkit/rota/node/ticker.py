@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime, timedelta
 
 from rota.backend.messages import DueJob, FireResult, Firing, JobKey
@@ -10,11 +9,12 @@ from rota.backend.port import Backend
 from rota.clock import Phase
 from rota.decide.occurrence import plan_firing
 from rota.errors import ScheduleError
+from rota.logger import safe_logger
 from rota.model.ids import new_run_id
 from rota.node.loop import Loop, Turn
 from rota.node.slots import Node
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _PAGE = 500
 

@@ -31,6 +31,11 @@ async def job_store_id(backend: Backend, proposed: int) -> int:
     return await backend.setting(_JOB_STORE, 0, proposed)
 
 
+async def has_had_event_store(backend: Backend) -> bool:
+    """Whether a node with an event store was ever started on the store: only such a node calls `job_store_id`."""
+    return await backend.setting(_JOB_STORE) != 0
+
+
 class Sweep:
     """Notifies again from the stored position on, so that a crash between write and notify loses nothing."""
 

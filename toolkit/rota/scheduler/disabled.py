@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 from uuid import UUID, uuid4
 
 from rota.errors import NotOpen, ScheduleError
+from rota.logger import safe_logger
 from rota.model.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
 from rota.model.event import Event
 from rota.model.health import Check, Health, HealthReport
 from rota.model.run import JobRun, JobStatus
 from rota.model.validation import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 
 class NoScheduler:

@@ -1,64 +1,123 @@
-"""Looks at a node and its store, and says what is wrong (OPS-1)."""
+"""Looks at a node and its store, and says what is wrong and what to do about it (OPS-1). Never raises (SAFE-2)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
+from typing import TypeVar
 
 from rota.backend.messages import Census, JobKey
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS, RetryingCalls
+from rota.backend.retrying import RetryingCalls
+from rota.errors import RotaError, StoreUnavailable, error_text, safe_text
 from rota.model.health import Check, Health, HealthReport
 from rota.node.loop import Loop
 from rota.node.slots import Node
+from rota.node.upkeep import has_had_event_store
 
-_ANSWERS_WITHIN = 3.0
-_REMEMBERS_BLOCKING = 60.0
+T = TypeVar("T")
+
+_ANSWERS_WITHIN = 3.0  # seconds
+_REMEMBERS_BLOCKING = 60.0  # seconds
 _TOLD_WITHIN = timedelta(hours=1)  # longer than a failing event store or notifier is tried
+_MOST_CHARACTERS = 300  # of an error
+_PASSWORD = re.compile(r"(://[^\s/@:]*:)[^\s@]*(?=@)|(\bpassword\s*=\s*)('[^']*'|\S+)", re.IGNORECASE)
 
 
 async def check_up(
-    backend: Backend, node: Node, loops: list[Loop], unplanned: Mapping[JobKey, str], *, dead_letter_alarm: int
+    backend: Backend,
+    node: Node,
+    loops: list[Loop],
+    unplanned: Mapping[JobKey, str],
+    *,
+    dead_letter_alarm: int,
+    waits_for_events: JobKey | None,
 ) -> HealthReport:
-    """Every check, whatever the others say."""
+    """Every check, whatever the others say. `waits_for_events` is an OnEvent job that this node cannot bring events."""
+    of_the_node = [
+        _checked("loops", lambda: _loops(loops)),
+        _checked("slots", lambda: _slots(node)),
+        _checked("event loop", lambda: _event_loop(node, loops)),
+        _checked("schedules", lambda: _schedules(unplanned)),
+    ]
     try:
-        census = await _answered(RetryingCalls(timedelta(0))(backend.census))  # one lost answer is no outage
-    except (*STORE_ERRORS, TimeoutError, OSError) as error:
-        store = Check("store", Health.DOWN, f"the store does not answer ({type(error).__name__})")
-        return HealthReport.of([store, _loops(loops), _event_loop(node, loops), _schedules(unplanned)])
+        census, has_events = await _answered(_look_at, backend, waits_for_events is not None)
+    except Exception as error:
+        return HealthReport.of([Check("store", Health.DOWN, _said_by(error)), *of_the_node])
     return HealthReport.of(
         [
-            Check("store", Health.OK, f"{census.jobs} jobs, {census.queued} queued, {census.running} running"),
-            _loops(loops),
-            _event_loop(node, loops),
-            _schedules(unplanned),
-            _handlers(census),
-            _outbox(census),
-            _letters(census, dead_letter_alarm),
+            _checked("store", lambda: _store(census)),
+            *of_the_node,
+            _checked("stored jobs", lambda: _stored_jobs(census)),
+            _checked("handlers", lambda: _handlers(census)),
+            _checked("events", lambda: _events(census, None if has_events else waits_for_events)),
+            _checked("dead letters", lambda: _letters(census, dead_letter_alarm)),
         ]
     )
 
 
-async def _answered(asking: Coroutine[Any, Any, Census]) -> Census:
-    """A store that is slow to let go of a call keeps nobody from hearing so (`wait_for` would wait for that, too)."""
-    call = asyncio.ensure_future(asking)
+async def _look_at(backend: Backend, asks_for_events: bool) -> tuple[Census, bool]:
+    return await backend.census(), not asks_for_events or await has_had_event_store(backend)
+
+
+async def _answered(ask: Callable[..., Awaitable[T]], *args: object) -> T:
+    """The store's answer, or an error after 3 s; `wait_for` would wait for a store that is slow to cancel a call."""
+    call: asyncio.Task[T] = asyncio.ensure_future(
+        RetryingCalls(timedelta(0))(ask, *args)
+    )  # one lost answer is no outage
+    call.add_done_callback(lambda done: done.cancelled() or done.exception())  # a late error was read
     try:
-        if not (await asyncio.wait({call}, timeout=_ANSWERS_WITHIN))[0]:
-            raise TimeoutError
-        return await call
+        await asyncio.wait({call}, timeout=_ANSWERS_WITHIN)
+        if not call.done():
+            raise StoreUnavailable(f"no answer within {_ANSWERS_WITHIN:g} s")
+        if call.cancelled():
+            raise StoreUnavailable("the call was cancelled")
+        return call.result()
     finally:
         call.cancel()
 
 
+def _said_by(error: Exception) -> str:
+    """What the store said, without a password."""
+    text = safe_text(error) if isinstance(error, RotaError) else error_text(error)
+    return f"the store does not answer: {_shortened(text)}"
+
+
+def _shortened(text: str) -> str:
+    """One line, bounded, without a password."""
+    line = _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", " ".join(text.split()))
+    return line[:_MOST_CHARACTERS]
+
+
+def _checked(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except Exception as error:  # for instance a count that the backend has left out
+        return Check(name, Health.DEGRADED, f"could not be checked: {_shortened(error_text(error))}")
+
+
+def _store(census: Census) -> Check:
+    return Check("store", Health.OK, f"{census.jobs} jobs, {census.queued} queued, {census.running} running")
+
+
 def _loops(loops: list[Loop]) -> Check:
-    failing = [f"{loop.name} ({loop.failures} in a row)" for loop in loops if loop.failures]
+    failing = [f"{loop.name} ({loop.failures} failures in a row)" for loop in loops if loop.failures]
     failing += [f"{loop.name} (ended)" for loop in loops if not loop.is_alive]
     slow = [(loop.name, loop.in_turn_for) for loop in loops]
     failing += [f"{name} (in one turn for {seconds:.0f} s)" for name, seconds in slow if seconds > _ANSWERS_WITHIN]
     return Check("loops", Health.DEGRADED if failing else Health.OK, ", ".join(failing))
+
+
+def _slots(node: Node) -> Check:
+    """Only a mistake in Rota ends a slot with an error; the node goes on renewing the lease of its run."""
+    ended = [(held, held.slot.runner) for held in node.held if held.slot is not None and held.slot.runner is not None]
+    errors = [(held, runner.exception()) for held, runner in ended if runner.done() and not runner.cancelled()]
+    died = [f"{held.label()} with {error_text(error)}" for held, error in errors if error is not None]
+    detail = f"ended with an error; restart the node to free: {_shortened('; '.join(died))}" if died else ""
+    return Check("slots", Health.DEGRADED if died else Health.OK, detail)
 
 
 def _event_loop(node: Node, loops: list[Loop]) -> Check:
@@ -67,8 +126,8 @@ def _event_loop(node: Node, loops: list[Loop]) -> Check:
         handler, seconds, _ = node.executor.blocked
         return Check("event loop", Health.DEGRADED, f"handler {handler!r} blocked it for {seconds:.1f} s")
     late = max((seconds for seconds, when in (loop.late for loop in loops) if when > since), default=0.0)
-    if late:  # whatever it was
-        return Check("event loop", Health.DEGRADED, f"it was blocked: a loop of the node came {late:.1f} s too late")
+    if late:
+        return Check("event loop", Health.DEGRADED, f"it was blocked: a loop of the node woke {late:.1f} s too late")
     return Check("event loop", Health.OK)
 
 
@@ -80,15 +139,29 @@ def _schedules(unplanned: Mapping[JobKey, str]) -> Check:
     return Check("schedules", Health.DEGRADED, detail)
 
 
+def _stored_jobs(census: Census) -> Check:
+    if not census.unreadable:
+        return Check("stored jobs", Health.OK)
+    detail = f"cannot be read and do not run: {'; '.join(census.unreadable)}. Schedule them again, or unschedule them"
+    return Check("stored jobs", Health.DEGRADED, detail)
+
+
 def _handlers(census: Census) -> Check:
-    missing = census.missing_handlers
-    detail = "on no live node: " + ", ".join(map(repr, missing)) if missing else ""
-    return Check("handlers", Health.DEGRADED if missing else Health.OK, detail)
+    if not census.missing_handlers:
+        return Check("handlers", Health.OK)
+    names = ", ".join(map(repr, census.missing_handlers))
+    detail = f"on no live node: {names}. Start a node that registers them, or unschedule their jobs"
+    return Check("handlers", Health.DEGRADED, detail)
 
 
-def _outbox(census: Census) -> Check:
+def _events(census: Census, unheard: JobKey | None) -> Check:
     trouble = [f"{census.set_aside} set aside"] if census.set_aside else []
     trouble += _untold(census, census.untold_since, "an event store")
+    if unheard is not None:
+        trouble.append(
+            f"job {unheard.job_id!r} runs on events, and no node has an event store: "
+            "pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify"
+        )
     return Check("events", Health.DEGRADED if trouble else Health.OK, ", ".join(trouble))
 
 

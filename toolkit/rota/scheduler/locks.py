@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -13,10 +12,11 @@ from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
 from rota.clock import VirtualClock, at_work, current_activity, watch
 from rota.errors import LeaseLost, LockTaken, ScheduleError
+from rota.logger import safe_logger
 from rota.model.ids import new_node_id
 from rota.model.validation import check_duration, check_name
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 _POLL = timedelta(milliseconds=250)
 _SAFETY = 0.1  # of a lock's time: a block whose lock cannot be renewed is cancelled this much before it ends

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -29,7 +28,7 @@ from rota.backend.messages import (
     StoredJob,
 )
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS, RetryingCalls
+from rota.backend.retrying import RetryingCalls
 from rota.clock import VirtualClock, at_work
 from rota.decide.registration import registration, removal, resumption
 from rota.errors import (
@@ -40,11 +39,13 @@ from rota.errors import (
     ScheduleError,
     UnsupportedCapability,
     UnsupportedPrecision,
+    type_name,
 )
 from rota.events import EventStore, JobNotifyEventStore, Notifier
 from rota.events.store import stamped
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
+from rota.logger import safe_logger
 from rota.model.capability import Capability, Precision, capability_names
 from rota.model.definition import IdempotencyKey, JobDefinition, OnEvent, ScheduleOutcome, TriggerOnce
 from rota.model.event import Event
@@ -54,15 +55,16 @@ from rota.model.redaction import plain
 from rota.model.run import JobRun, JobStatus, Retention
 from rota.model.validation import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
 from rota.node.options import Options
+from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
-from rota.node.upkeep import job_store_id
+from rota.node.upkeep import has_had_event_store, job_store_id
 from rota.scheduler.admin import Admin
 from rota.scheduler.health_check import check_up
 from rota.scheduler.locks import hold_lock
 from rota.scheduler.triggers import Triggering
 
-log = logging.getLogger("rota")
+log = safe_logger("rota")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,6 +100,7 @@ class Scheduler:
         event_memory: timedelta = timedelta(days=7),
         max_depth: int = 16,
         dead_letter_alarm: int = 100,
+        log_errors: LogErrors = LogErrors.TRACEBACK,
     ) -> None:
         if isinstance(backend, str):
             raise ScheduleError("backend", "must be a backend; for a URL there is Scheduler.open")
@@ -118,10 +121,13 @@ class Scheduler:
             event_memory=event_memory,
             max_depth=max_depth,
             dead_letter_alarm=dead_letter_alarm,
+            log_errors=log_errors,
         )
         self._services = services if isinstance(services, Services) else Services.of(services or {})
         self._notifier = notifier
         self._call = RetryingCalls(backend.patience)
+        self._is_notified = False  # the application calls `notify` by itself
+        self._waits_for_events: JobKey | None = None  # an OnEvent job scheduled here that nothing brings events
         self._parts: Runtime | None = None
         self._is_entered = False
         self._hurry = asyncio.Event()
@@ -211,6 +217,8 @@ class Scheduler:
         finally:
             try:
                 await self._backend.close()
+            except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+                log.warning("the store could not be closed (%s); the node has left all the same", type_name(error))
             finally:
                 self._forget_signals()  # last: a signal that comes while the store is closed must not kill the process
 
@@ -222,8 +230,12 @@ class Scheduler:
     async def _say_good_bye(self, parts: Runtime) -> None:
         try:
             await self._backend.hand_back([], leaving=parts.node.node_id)
-        except STORE_ERRORS:
-            log.warning("the store could not be told that this node leaves; it will notice")
+        except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
+            log.warning(
+                "the store could not be told that this node leaves (%s); "
+                "the other nodes take it for alive until its lease ends",
+                type_name(error),
+            )
 
     async def _halt(self, parts: Runtime) -> None:
         """Stop everything without a word to the store."""
@@ -284,6 +296,8 @@ class Scheduler:
             definition = plain(definition)
         if parts.sweep is not None and isinstance(definition.trigger, OnEvent):
             await self._call(parts.sweep.catch_up)  # events written before the job make no run (EVENT-5)
+        elif parts.works and isinstance(definition.trigger, OnEvent) and not self._is_notified:
+            await self._note_that_it_waits(JobKey(definition.scope_id, definition.job_id))
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
@@ -301,6 +315,16 @@ class Scheduler:
                 return outcome
             await _another_came_first()
 
+    async def _note_that_it_waits(self, key: JobKey) -> None:
+        """Of a job that runs on events, on a node without an event store; `health()` names it until one is there."""
+        if self._waits_for_events is None and not await self._call(has_had_event_store, self._backend):
+            self._waits_for_events = key
+            log.warning(
+                "job %r runs on events, and no node has an event store: it will not run. "
+                "Pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify",
+                key.job_id,
+            )
+
     def _check(self, definition: JobDefinition) -> None:
         if not isinstance(definition, JobDefinition):
             raise ScheduleError("definition", f"must be a JobDefinition, not {type(definition).__name__}")
@@ -315,6 +339,8 @@ class Scheduler:
         """
         self._open()
         key, request_id = _key(scope_id, job_id), new_run_id()
+        if key == self._waits_for_events:
+            self._waits_for_events = None
         while True:
             standing: JobRecord = await self._call(self._backend.standing, key)
             if standing.job is None:
@@ -420,6 +446,7 @@ class Scheduler:
 
     async def notify(self, *events: Event) -> list[UUID]:
         """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
+        self._is_notified, self._waits_for_events = True, None
         answers = await self._notify(stamped(events))
         return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 
@@ -545,7 +572,7 @@ class Scheduler:
         return hold_lock(self._backend, self._call, name, ttl, wait)
 
     async def health(self) -> HealthReport:
-        """OK, DEGRADED or DOWN, with the reasons (OPS-1)."""
+        """OK, DEGRADED or DOWN, with the reasons; never raises for what the store does (OPS-1, SAFE-2)."""
         parts = self._open()
         return await check_up(
             self._backend,
@@ -553,6 +580,7 @@ class Scheduler:
             parts.loops,
             parts.ticker.unplanned,
             dead_letter_alarm=self._options.dead_letter_alarm,
+            waits_for_events=self._waits_for_events,
         )
 
     @property

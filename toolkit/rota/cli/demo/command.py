@@ -22,10 +22,12 @@ def demo_command(seconds: float, plain: bool, url: str | None) -> None:
     events; and a deploy takes the node away for three minutes. Only the clock is accelerated: the jobs are in a SQLite
     file, as those of an application would be.
     """
+    import logging
     import os
     import sys
 
     from rota.cli.demo import play
 
+    logging.getLogger("rota").addHandler(logging.NullHandler())  # the picture shows the failures
     live = sys.stdout.isatty() and not plain and os.environ.get("TERM") != "dumb"
     play(seconds, click.echo, live=live, url=url if url is None or ":" in url else f"{url}:")
