@@ -14,15 +14,24 @@ import rota
 from docs._generate.text import annotation_text, default_text, signature_text, summary
 from rota.backend import Backend
 from rota.errors import RotaError
+from rota.handlers import PayloadBinding, PlainBinding
+from rota.scheduler.admin import Admin
 
 SECTIONS = {
-    "Declare": "JobDefinition Cron Misfire Overlap OnEvent Manual RetryPolicy IdempotencyKey Precision DEFAULT_SCOPE",
+    "Declare": "JobDefinition Cron Misfire Overlap Every At OnEvent Manual RetryPolicy IdempotencyKey Precision "
+    "DEFAULT_SCOPE",
     "Handle": "HandlerRegistry JobHandler JobContext JobResult Succeeded Failed Retry Services",
     "Run": "JobScheduler Scheduler NoScheduler TriggerOnce Capability ScheduleOutcome ScheduleDiff Retention LogErrors",
     "Read": "JobRun RunState Cause Attempt AttemptOutcome JobStatus HealthReport Health Check",
     "Time": "Clock SystemClock VirtualClock",
     "Events": "Event EventStore InMemoryEventStore HookedEventStore JobNotifyEventStore Notifier",
     "Access": "AccessContext Role JobApi",
+}
+
+# What public names lead to: classes that are not imported by name.
+INSIDE: dict[str, dict[str, type]] = {
+    "HandlerRegistry": {"A handler with a payload": PayloadBinding, "A handler without payload": PlainBinding},
+    "Scheduler": {"scheduler.admin": Admin},
 }
 
 _INTRODUCTION = """\
@@ -48,6 +57,8 @@ def api_page() -> str:
         lines.append(f"## {title}\n")
         for name in names.split():
             lines += _entry(name, getattr(rota, name))
+            for title_inside, thing in INSIDE.get(name, {}).items():
+                lines += _entry(title_inside, thing)
     lines.append("## Errors\n\n| error | meaning |\n|---|---|")
     lines += [f"| `{error.__name__}` ({_bases(error)}) | {summary(error)} |" for error in errors()]
     return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"

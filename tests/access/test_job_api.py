@@ -1,4 +1,4 @@
-"""`JobApi`: permissions, scopes, redaction and the audit. Rules: ACCESS-1, ACCESS-2."""
+"""`JobApi`: permissions, scopes, redaction and the audit. Rules: ACCESS-1, ACCESS-2, ID-2, SAFE-3."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from rota.codec import to_dict
 from rota.errors import AccessDenied, JobNotFound, ScheduleError
 from rota.events import InMemoryEventStore
 from rota.handlers import HandlerRegistry
-from rota.model.definition import IdempotencyKey, JobDefinition, Manual, ScheduleOutcome
+from rota.handlers.ingestion import ingestion_job
+from rota.model.definition import IdempotencyKey, JobDefinition, Manual, RetryPolicy, ScheduleOutcome
 from rota.model.event import Event
 from rota.model.run import RunState
 from rota.protocol import JobScheduler
@@ -98,10 +99,13 @@ READS: dict[str, Call] = {
 
 
 class Untouchable:
-    """A scheduler nobody may reach."""
+    """A scheduler whose methods must not be called."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} was reached")
+        def call(*_: object, **__: object) -> None:
+            raise AssertionError(f"{name} was called")
+
+        return call
 
 
 @pytest.mark.parametrize("action", WRITES)
@@ -223,6 +227,75 @@ async def test_keys_pass_through(house: House) -> None:
     ]
     first = await api.trigger_once("daily", idempotency_key=key)
     assert await api.trigger_once("daily", idempotency_key=key) == first
+
+
+class Hostile:
+    """Raises when it is written down."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("hostile")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("role", [Role.OWNER, Role.VIEWER])
+@pytest.mark.parametrize(
+    "wrong", [None, 5, b"daily", Hostile(), object], ids=["None", "5", "bytes", "hostile", "class"]
+)
+@pytest.mark.parametrize("action", [action for action in WRITES if action != "schedule"])
+async def test_a_call_that_fails_is_audited_whatever_its_argument_was(
+    house: House, role: Role, wrong: Any, action: str
+) -> None:
+    """SAFE-3."""
+    arguments = {"reason": "holiday"} if action == "pause" else {}
+    with pytest.raises(AccessDenied if role is Role.VIEWER else ScheduleError):
+        await getattr(house.api(role), action)(wrong, **arguments)
+    verdict = "JobActionDenied" if role is Role.VIEWER else "JobActionFailed"
+    assert [entry[:3] for entry in await house.trail()] == [(verdict, action, None)]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "daily", Hostile()], ids=["None", "5", "text", "hostile"])
+async def test_scheduling_what_is_no_definition_names_the_field_and_is_audited(house: House, wrong: Any) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        await house.api(Role.OWNER).schedule(wrong)
+    assert caught.value.field == "definition"
+    ((verdict, action, _, detail),) = await house.trail()
+    assert (verdict, action, detail) == ("JobActionFailed", "schedule", "ScheduleError")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("handler_name", "_platform.dataingestion.run"), ("handler_name", "_x"), ("job_id", "_job"), ("queue", "_queue")],
+)
+async def test_names_of_the_platform_cannot_be_scheduled_by_a_tenant(house: House, field: str, value: str) -> None:
+    """ID-2."""
+    changes: Any = {field: value}
+    definition = evolve(JOB, **changes)
+    with pytest.raises(ScheduleError, match="platform") as caught:
+        await house.api(Role.OWNER).schedule(definition)
+    assert caught.value.field == field
+    assert await house.scheduler.list_schedules("acme") == []
+    platform = AccessContext("rota", "acme", {Role.ADMIN}, synthetic=True)
+    assert await JobApi(house.scheduler, platform).schedule(definition) is ScheduleOutcome.REGISTERED
+
+
+@pytest.mark.parametrize("source", ["vault", "missing", "Mailer"])
+async def test_a_tenant_does_not_learn_which_services_there_are(source: str) -> None:
+    """ID-2: a service that is not a data source reads like one that does not exist."""
+    clock = VirtualClock(NOW)
+    services: Any = {"vault": "hunter2", "invoices": object()}
+    async with Scheduler(InProcessBackend(clock=clock), HandlerRegistry(), services=services) as scheduler:
+        job = ingestion_job("import", "invoices", scope_id="acme", retry=RetryPolicy.single_attempt())
+        await scheduler.schedule(job)
+        api = JobApi(scheduler, AccessContext("ada", "acme", {Role.OWNER}))
+        run_id = await api.trigger_once("import", payload=ingestion_job("x", source).payload)
+        await clock.advance(timedelta(seconds=1))
+        run = await api.get_run(run_id)
+    assert run is not None
+    assert run.error is not None
+    assert run.error.startswith(f"there is no data source {source!r}")
+    assert "hunter2" not in run.error
+    assert ("vault" in run.error) is (source == "vault")
 
 
 class FailingStore(InMemoryEventStore):

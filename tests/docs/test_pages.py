@@ -12,6 +12,7 @@ import click
 import pytest
 
 import rota
+import rota.errors
 from docs._generate import PAGES as GENERATED
 from docs._generate import REFERENCE
 from docs._generate.api import SECTIONS, errors
@@ -40,6 +41,17 @@ def test_every_rule_has_its_place_on_the_contract_page() -> None:
 def test_every_public_name_is_on_the_api_page() -> None:
     told = {name for names in SECTIONS.values() for name in names.split()} | {error.__name__ for error in errors()}
     assert told == set(rota.__all__)
+
+
+@pytest.mark.parametrize("method", ["overview", "nodes", "decisions", "prune"])
+def test_the_api_page_has_the_methods_of_the_admin(method: str) -> None:
+    page = (REFERENCE / "api.md").read_text(encoding="utf-8")
+    assert f"- `await {method}(" in page.partition("### scheduler.admin\n")[2].partition("\n### ")[0]
+
+
+def test_every_error_that_a_user_may_meet_is_public() -> None:
+    found = vars(rota.errors).values()
+    assert {each for each in found if isinstance(each, type) and issubclass(each, rota.RotaError)} == set(errors())
 
 
 def test_every_command_and_option_is_on_the_page_of_the_command_line() -> None:

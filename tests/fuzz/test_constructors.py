@@ -17,6 +17,7 @@ import pytest
 import rota
 from rota import (
     AccessContext,
+    At,
     Attempt,
     AttemptOutcome,
     Capability,
@@ -24,6 +25,7 @@ from rota import (
     Check,
     Cron,
     Event,
+    Every,
     Failed,
     Health,
     HealthReport,
@@ -32,6 +34,7 @@ from rota import (
     JobDefinition,
     JobRun,
     JobStatus,
+    LogErrors,
     Manual,
     Misfire,
     OnEvent,
@@ -78,6 +81,7 @@ _RUN_TIMES: dict[str, Any] = dict.fromkeys(
 _OPTIONS: dict[str, Any] = {
     "queues": _nothing, "concurrency": 1, "lease": timedelta(1), "drain_timeout": _nothing, "retention": Retention(),
     "cancel_grace": timedelta(1), "lane_limit": 1, "event_memory": timedelta(1), "max_depth": 1, "dead_letter_alarm": 1,
+    "log_errors": LogErrors.TYPE,
 }  # fmt: skip
 
 VALUES = [
@@ -89,6 +93,11 @@ VALUES = [
     _call(Cron, tz="UTC", **_CRON),
     _call(Cron.posix, name="Cron.posix", tz="UTC", **{**_CRON, "expression": "0 0 * * *"}),
     _call(Cron.local, name="Cron.local", **_CRON),
+    _call(
+        Every, interval=timedelta(minutes=1), start=_nothing, misfire=Misfire.ONCE, grace=_nothing,
+        overlap=Overlap.SKIP,
+    ),
+    _call(At, instant=NOW, misfire=Misfire.ONCE, grace=_nothing),
     _call(RetryPolicy, max_attempts=3, backoff=(timedelta(1),), jitter=0.1, dead_letter_after=_nothing),
     _call(RetryPolicy.fixed, name="RetryPolicy.fixed", seconds=5, attempts=3, fields={"attempts": "max_attempts"}),
     _call(IdempotencyKey, key="k", ttl=timedelta(1)),
@@ -127,7 +136,19 @@ OBJECTS = [
     _call(InMemoryEventStore, keep=_nothing),
     _call(Options, **_OPTIONS),
 ]
-ENUMS = [AttemptOutcome, Capability, Cause, Health, Misfire, Overlap, Precision, Role, RunState, ScheduleOutcome]
+ENUMS = [
+    AttemptOutcome,
+    Capability,
+    Cause,
+    Health,
+    LogErrors,
+    Misfire,
+    Overlap,
+    Precision,
+    Role,
+    RunState,
+    ScheduleOutcome,
+]
 ELSEWHERE = {  # tests/fuzz/test_methods.py has those that take services rather than values
     "HandlerRegistry", "HookedEventStore", "JobApi", "JobNotifyEventStore", "NoScheduler", "Scheduler",
 }  # fmt: skip

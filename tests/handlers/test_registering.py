@@ -127,7 +127,10 @@ async def test_trigger_encodes_the_payload_and_passes_the_rest_on(handlers: Hand
     recorder: Any = _Recorder()
     assert await send.trigger(recorder, "daily", Summary("t2"), scope_id="acme") == UUID(int=1)
     assert await clean.trigger(recorder, "nightly") == UUID(int=2)
-    assert recorder.calls == [("daily", {"payload": b'{"team_id":"t2"}', "scope_id": "acme"}), ("nightly", {})]
+    assert recorder.calls == [
+        ("daily", {"payload": b'{"team_id":"t2"}', "scope_id": "acme", "handler_name": "summary"}),
+        ("nightly", {"handler_name": "clean"}),
+    ]
 
 
 async def test_trigger_refuses_a_wrong_payload_before_it_calls_the_scheduler(handlers: HandlerRegistry) -> None:

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from rota import HandlerRegistry, Scheduler
 from rota.cli import main
+from rota.errors import SchemaMismatch
 from rota_backends.postgres import PostgresBackend, migrations
-from rota_backends.postgres.errors import SchemaMismatch
 from rota_backends.postgres.migrations import newest
 from tests.patience import PATIENCE
 from tests.postgres.driving import HASTY, claim, register, trigger

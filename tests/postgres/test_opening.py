@@ -21,8 +21,9 @@ from rota import HandlerRegistry, RotaError, ScheduleError, Scheduler
 from rota.cli import main
 from rota.clock import VirtualClock
 from rota.discovery import open_backend
+from rota.errors import SchemaMismatch
 from rota.model.capability import Precision
-from rota_backends.postgres import LoginRefused, PostgresBackend, SchemaMismatch
+from rota_backends.postgres import LoginRefused, PostgresBackend
 from tests.postgres.driving import sql
 from tests.servers import PostgresServer, postgres_url
 

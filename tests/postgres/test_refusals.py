@@ -14,12 +14,11 @@ from attrs import evolve
 
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, RunState, Scheduler
 from rota.backend import EventLimits, JobKey, Registration
-from rota.errors import OutcomeUnknown, StoreUnavailable
+from rota.errors import NotPermitted, OutcomeUnknown, StoreUnavailable
 from rota.model.ids import new_run_id
 from rota_backends.postgres import PostgresBackend
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.connector import Connection
-from rota_backends.postgres.errors import NotPermitted
 from tests.postgres.driving import claim, register, request, sql, success, trigger
 from tests.servers import SCHEMA, PostgresServer, free_port, fresh_store, postgres_url
 

@@ -74,7 +74,8 @@ async def test_queued_running_retrying_and_arriving_runs_keep_their_band_and_def
     await trigger(backend, "queued")
     async with session.transaction():
         await session.execute(
-            "SELECT arrive(NULL, NULL, 'default', 'arriving', gen_random_uuid(), 'manual', 9, NULL, NULL, NULL, NULL)"
+            "SELECT arrive(NULL, NULL, 'default', 'arriving', gen_random_uuid(), 'manual', 9, "
+            "NULL, NULL, NULL, NULL, NULL)"
         )
         for name in ("queued", "running", "arriving"):
             await _register(backend, name, "another", queue="slow", priority=7)

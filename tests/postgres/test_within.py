@@ -25,7 +25,8 @@ from rota import (
     ScheduleError,
     Scheduler,
 )
-from rota_backends.postgres import PostgresBackend, SchemaMismatch
+from rota.errors import SchemaMismatch
+from rota_backends.postgres import PostgresBackend
 from tests.patience import PATIENCE
 from tests.servers import SCHEMA, fresh_store, postgres_url
 

@@ -105,7 +105,7 @@ async def test_names_of_triggers_check_themselves() -> None:
         TriggerOnce("job", scope_id="")
     async with _client(InProcessBackend()) as client:
         odd = ["job"]
-        with pytest.raises(ScheduleError, match="triggers: must be TriggerOnce values, not str"):
+        with pytest.raises(ScheduleError, match="triggers: must be a TriggerOnce, not str"):
             await client.trigger_many(odd)
     with pytest.raises(NotOpen):
         await client.trigger_many([])

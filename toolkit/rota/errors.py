@@ -1,4 +1,4 @@
-"""Every error Rota raises. Each says which value is wrong and, where there is one, the way out.
+"""Every error Rota raises. Each names the wrong value and, where there is one, the way out.
 
 At the end: how exceptions of other people's code are turned into text.
 """
@@ -67,7 +67,7 @@ class PayloadTooLarge(ScheduleError):
 
 
 class UnsupportedCapability(ScheduleError):
-    """Something the backend does not declare (CAP-1); names what was asked for and what there is."""
+    """The backend does not declare a capability that was asked for (CAP-1); names it, and those there are."""
 
     def __init__(self, backend: str, asked: str, offered: str, *, field: str = "requires") -> None:
         super().__init__(field, f"{asked} was asked for, but the backend {backend!r} offers {offered}")
@@ -103,7 +103,7 @@ class RunNotFound(RotaError, LookupError):
 
 
 class LeaseLost(RotaError):
-    """The lease belongs to another node now; what this holder says is refused (LEASE-1, LEASE-8)."""
+    """The lease belongs to another node now; writes of this holder are rejected (LEASE-1, LEASE-8)."""
 
 
 class LockTaken(RotaError):
@@ -127,8 +127,8 @@ class LaneFull(RotaError):
 class TriggersRefused(RotaError):
     """Some of many triggers were refused; the others are stored (MANUAL-1).
 
-    `refused` says why, by position: `JobNotFound`, `LaneFull`, or the store's own trouble. `run_ids` are those of all
-    triggers in their order, None where one was refused.
+    `refused` gives the reason by position: `JobNotFound`, `LaneFull`, `ScheduleError` (the job belongs to another
+    handler), or the store's own trouble. `run_ids` are those of all triggers in their order, None for a refused one.
     """
 
     def __init__(self, refused: Mapping[int, RotaError], run_ids: Sequence[UUID | None]) -> None:
@@ -146,7 +146,55 @@ class StoreUnavailable(RotaError):
 
 
 class OutcomeUnknown(RotaError):
-    """The call may or may not have happened (OPS-2); repeat it with an idempotency key, or look first."""
+    """The call may or may not have happened (OPS-2); the error carries what to look for.
+
+    `run_id` is the id that the run has if it was stored, `job_id` and `scope_id` say of which job, `key` is the
+    idempotency key of the call. Each is None where the call had none.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        run_id: UUID | None = None,
+        job_id: str | None = None,
+        scope_id: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.run_id = run_id
+        self.job_id = job_id
+        self.scope_id = scope_id
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"it is not known whether the call happened ({self.reason}); {self._way_out()}"
+
+    def _way_out(self) -> str:
+        scope = "" if self.scope_id is None else f", scope_id={self.scope_id!r}"
+        if self.key is not None:
+            return f"repeat it with the same key {self.key!r}: it happens once"
+        if self.run_id is not None:
+            look = f"get_run(UUID('{self.run_id}'){scope})"
+            return f"{look} shows the run if it did; a call with an idempotency key can simply be repeated"
+        if self.job_id is not None:
+            return f"status({self.job_id!r}{scope}) shows how the job stands; the same call may be repeated"
+        return "look before you repeat it, or use an idempotency key"
+
+    def about(
+        self, *, scope_id: str, job_id: str | None = None, run_id: UUID | None = None, key: str | None = None
+    ) -> OutcomeUnknown:
+        """The same error, naming the call that it befell."""
+        return OutcomeUnknown(self.reason, run_id=run_id, job_id=job_id, scope_id=scope_id, key=key)
+
+
+class SchemaMismatch(RotaError):
+    """The database's schema does not fit this version of Rota; says how to migrate it."""
+
+
+class NotPermitted(RotaError):
+    """The database role lacks a privilege; names it. Repeating the call would not help."""
 
 
 class NotOpen(RotaError, RuntimeError):
@@ -154,7 +202,7 @@ class NotOpen(RotaError, RuntimeError):
 
 
 class NotSettled(RotaError):
-    """Virtual time could not go on: something neither ended nor waits on the clock (TIME-2)."""
+    """Virtual time could not advance: some work neither ended nor waits on the clock (TIME-2)."""
 
     def __init__(self, waited: timedelta, names: list[str]) -> None:
         listed = ", ".join(names) or "unknown work"
@@ -207,11 +255,15 @@ class InvalidHandler(ScheduleError):
 
 
 class ServiceNotFound(RotaError, LookupError):
-    """Nothing is offered to handlers under that type or name; lists what is."""
+    """No service is offered to handlers under that type or name.
+
+    `offered` lists those there are, and so does a traceback. The text does not: it is stored as the run's error, which
+    tenants read (ID-2).
+    """
 
     def __init__(self, wanted: str, offered: list[str]) -> None:
-        listed = ", ".join(offered) or "none at all"
-        super().__init__(f"there is no service {wanted}; there are: {listed}. Offer it with Services.of({{…}})")
+        super().__init__(f"there is no service {wanted}; offer it with Services.of({{…}})")
+        self.add_note(f"services offered: {', '.join(offered) or 'none'}")
         self.wanted = wanted
         self.offered = offered
 

@@ -1,4 +1,4 @@
-"""What an application sees of a scheduler, and what the contract pack tests."""
+"""The scheduler as an application calls it, and as the contract pack tests it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class JobScheduler(Protocol):
         delay: timedelta | None = None,
         idempotency_key: IdempotencyKey | None = None,
         within: object | None = None,
+        handler_name: str | None = None,
     ) -> UUID: ...
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None: ...
     async def list_schedules(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rota.errors import ScheduleError
-from rota_backends.postgres.errors import SchemaMismatch
+from rota.errors import ScheduleError, SchemaMismatch
 from rota_backends.postgres.statements import Statements
 
 _TYPES = (
-    "timestamptz", "text", "text", "text", "uuid", "text", "integer", "bytea", "interval", "text", "interval",
+    "timestamptz", "text", "text", "text", "uuid", "text", "integer", "bytea", "interval", "text", "text", "interval",
 )  # fmt: skip
 _NOT_THERE = frozenset({"3F000", "42883", "42P01"})  # the schema, the function, a table: as both drivers number them
 _NAMES_AND_PLACES = re.compile(r'("(?:[^"]|"")*")|\$(\d+)')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from rota.errors import RotaError, ScheduleError, StoreUnavailable
+from rota.errors import NotPermitted, RotaError, ScheduleError, StoreUnavailable
 
 # The server rolled the statement back because of other statements: it is sent again.
 CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
@@ -54,17 +54,6 @@ _GRANTS = (
 )
 
 
-class NotPermitted(RotaError):
-    """The role lacks a privilege that opening the store needs; the message names it and what to grant."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{error}: {_GRANTS}")
-
-
-class SchemaMismatch(RotaError):
-    """The tables in the database are not those this version of Rota works with; the message says what to do."""
-
-
 class LoginRefused(RotaError):
     """The server refused the login when the backend was opened: wrong password, unknown role or database."""
 
@@ -73,6 +62,11 @@ class LoginRefused(RotaError):
             f"the server refused the login: {said}; check user and database in the URL, and the password there, in "
             "PGPASSWORD or in the password file"
         )
+
+
+def not_permitted(error: BaseException) -> NotPermitted:
+    """The role lacks a privilege that opening the store needs; names it and what to grant."""
+    return NotPermitted(f"{error}: {_GRANTS}")
 
 
 def refused(error: Exception) -> RotaError:

@@ -10,9 +10,10 @@ from importlib.resources import files
 import asyncpg
 from attrs import frozen
 
+from rota.errors import SchemaMismatch
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.connector import Connection
-from rota_backends.postgres.errors import NotPermitted, SchemaMismatch, refused
+from rota_backends.postgres.errors import not_permitted, refused
 from rota_backends.postgres.statements import quoted
 
 _LOCK = 0x726F7461  # "rota"; together with a hash of the schema's name
@@ -60,7 +61,7 @@ async def applied(connections: Connections, schema: str) -> int:
     try:
         return await _applied(connections, schema)
     except asyncpg.InsufficientPrivilegeError as error:
-        raise NotPermitted(error) from error
+        raise not_permitted(error) from error
     except asyncpg.PostgresError as error:
         raise refused(error) from error
 
@@ -106,7 +107,7 @@ async def bring_up_to_date(connections: Connections, schema: str) -> list[Migrat
     try:
         await connections.script(inside)
     except asyncpg.InsufficientPrivilegeError as error:
-        raise NotPermitted(error) from error
+        raise not_permitted(error) from error
     except asyncpg.PostgresError as error:
         raise SchemaMismatch(
             f"schema {schema!r} cannot be brought to version {newest()} of rota ({error}): {_ANOTHER_SCHEMA}"

@@ -75,7 +75,7 @@ class Occurrences(Store):
             connection, self._sql,
             (
                 self._now(), WITHIN, *new.key, new.run_id, new.cause.value, new.lane_limit, new.payload, new.delay,
-                None if key is None else key.key, None if key is None else key.ttl,
+                rows.handlers_text(new), None if key is None else key.key, None if key is None else key.ttl,
             ),
         )  # fmt: skip
         return run_id or _REFUSALS[refusal]

@@ -76,7 +76,7 @@ def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
 
 
 def trigger_columns(batch: Sequence[NewRun]) -> tuple[list[Any], ...]:
-    """The eleven arrays of a batch of triggers: one entry where all are alike, none where no trigger has a value."""
+    """The twelve arrays of a batch of triggers: one entry where all are alike, none where no trigger has a value."""
     keys = [each.idempotency_key for each in batch if each.idempotency_key is not None]
     return (
         _one_if_alike([each.key.scope_id for each in batch]),
@@ -88,9 +88,15 @@ def trigger_columns(batch: Sequence[NewRun]) -> tuple[list[Any], ...]:
         _unless_all([each.delay for each in batch], None),
         _unless_all([each.replay_of for each in batch], None),
         _unless_all([each.depth for each in batch], 0),
+        _unless_all([handlers_text(each) for each in batch], None),
         [key.key for key in keys],
         [key.ttl for key in keys],
     )
+
+
+def handlers_text(new: NewRun) -> str | None:
+    """The handlers that a trigger's job may belong to, joined by a character that no name contains (ID-1)."""
+    return None if new.handler_names is None else "\x1f".join(new.handler_names)
 
 
 def _one_if_alike(column: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rota.backend import Backend, NewRun
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, passes_by_itself
 from rota.model.capability import Capability, Precision
 from rota_backends.postgres import address, migrations, options
 from rota_backends.postgres.connections import Connections, Row
@@ -40,7 +40,7 @@ class Store(Backend):
         address.check("dsn", dsn)
         options.check(schema, clock, precision, pool_size, timeout, pooler, migrate)
         super().__init__(clock=clock, precision=precision)
-        if isinstance(clock, VirtualClock):
+        if not passes_by_itself(clock):
             self.patience = timedelta(0)  # nobody waits in real seconds while time is moved by hand
         if pooler:
             self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # LISTEN does not work behind one

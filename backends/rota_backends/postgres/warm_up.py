@@ -49,7 +49,7 @@ class WarmUp:
         try:
             await self._connections.warm_up(
                 self._enough, lambda: self._most,
-                (sql.warm_up, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 11)),
+                (sql.warm_up, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 12)),
             )  # fmt: skip
         except RotaError:
             return  # then they plan when a call needs it

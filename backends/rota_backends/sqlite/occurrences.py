@@ -157,6 +157,8 @@ def _standing_for(session: Session, new: NewRun, lane: Lane | None, run_id: byte
         return Refusal.NO_SUCH_JOB
     if holder is not None:
         return uuid(holder)
+    if new.handler_names is not None and session.definition(lane.definition).handler_name not in new.handler_names:
+        return Refusal.OTHER_HANDLER
     return None if new.replay_of is None else _replayed_by(session, lane, new.replay_of)
 
 

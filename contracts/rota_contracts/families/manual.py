@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -161,6 +162,20 @@ class DelayClauses:
             await node.trigger_once("job", payload=b"0")
             await scene.advance(minutes=1)
             assert payloads(scene) == [b"0", b"10", b"20", b"30"]
+
+    @clause("MANUAL-2", "a trigger that names another handler than the job's is refused, and nothing is created")
+    async def test_a_trigger_for_another_handler_creates_nothing(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual())
+            await node.schedule(manual("held", handler="hold"))
+            ways: list[dict[str, Any]] = [{}, {"idempotency_key": key()}, {"delay": timedelta(seconds=1)}]
+            for how in ways:
+                with pytest.raises(ScheduleError) as caught:
+                    await node.trigger_once("job", handler_name="hold", payload=b"not its own", **how)
+                assert caught.value.field == "job_id"
+            await scene.settle()
+            assert await node.get_run_history("job") == []
+            assert (await scene.run(node, "job", handler_name="ok")).state is RunState.SUCCEEDED
 
     @clause("MANUAL-2", "a delay of zero is no delay")
     async def test_a_delay_of_zero_is_not_refused(self, scene: Scene) -> None:

@@ -76,8 +76,7 @@ async def _schedules(jobs: int, ticks: int, idle: int) -> dict[str, Any]:
 
 async def _ticker(scheduler: Scheduler) -> Ticker:
     """The scheduler's ticker, its own loop stopped: here the clock says when it takes its turns."""
-    assert scheduler._parts is not None
-    ticker = scheduler._parts.ticker
+    ticker = scheduler._open().ticker
     await ticker.loop.stop()
     return ticker
 

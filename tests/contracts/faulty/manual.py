@@ -98,6 +98,14 @@ class JobBeforeRepeat(InProcessBackend):
         return Refusal.NO_SUCH_JOB if lane is None or lane.definition is None else super()._known(new, now)
 
 
+class IgnoresTheHandler(InProcessBackend):
+    """Stores whatever it is asked for."""
+
+    def _known(self, new: NewRun, now: datetime) -> UUID | Refusal | None:
+        new.handler_names = None
+        return super()._known(new, now)
+
+
 def _loses_queued_runs(store: Any) -> None:
     for lane in store._lanes.values():
         for run in lane.queued_runs():
@@ -176,6 +184,12 @@ FAULTS = [
         "MANUAL-2",
         of("MANUAL-2", "test_a_delay_does_not_hold_up_a_shorter_one"),
         on(DelaysWaitForEachOther),
+    ),
+    Fault(
+        "a trigger runs another handler's job",
+        "MANUAL-2",
+        of("MANUAL-2", "test_a_trigger_for_another_handler_creates_nothing"),
+        on(IgnoresTheHandler),
     ),
     Fault(
         "a delay of zero is refused",

@@ -1,4 +1,4 @@
-"""The trail: every write and every denial, as an event and in the log, never with a payload."""
+"""The audit: every write, denial and failure, as an event and in the log, never with a payload."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import asyncio
 import json
 import logging
 from enum import Enum
+from uuid import UUID
 
 from rota.access.context import AccessContext
 from rota.clock import Clock
 from rota.errors import ScheduleError, without_text
+from rota.events.checks import PlatformEvent
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore
 from rota.logger import safe_logger
-from rota.model.event import Event
-from rota.model.validation import check_name
+from rota.model.validation import check_name, kind_of
 
 log = safe_logger("rota.access")
 
 ACCESS_MODULE = "_platform.access"
+_LONGEST = 500  # characters of a target
 
 
 class Verdict(Enum):
-    """What became of an action; the value is the event type."""
+    """How an action ended; the value is the event type."""
 
     ALLOWED = "JobActionAllowed"
     DENIED = "JobActionDenied"
@@ -30,51 +32,60 @@ class Verdict(Enum):
 
 
 class Audit:
-    """Writes the trail of one context."""
+    """Writes down the actions of one context."""
 
     def __init__(self, context: AccessContext, events: EventStore | None, clock: Clock) -> None:
         self._context = context
         self._events = events
         self._clock = clock
 
-    async def record(self, verdict: Verdict, action: str, target: str, detail: str | None = None) -> None:
+    async def record(self, verdict: Verdict, action: str, target: object, detail: str | None = None) -> None:
         """One entry about `target`, a job id or run id. Raises what the event store raises."""
         level = logging.INFO if verdict is Verdict.ALLOWED else logging.WARNING
-        who = self._context
-        log.log(level, "%s: %r %s %r in scope %r", verdict.value, who.subject, action, target, who.scope_id)
+        who, name = self._context, _text(target)
+        log.log(level, "%s: %r %s %r in scope %r", verdict.value, who.subject, action, name, who.scope_id)
         if self._events is not None:
             await self._events.write(self._event(verdict, action, target, detail))
 
-    async def record_afterwards(self, verdict: Verdict, action: str, target: str, detail: str | None = None) -> None:
-        """The same, where it is too late to refuse: a failing event store is logged, the action stands. Who acts may be
-        cancelled meanwhile, the trail is written."""
+    async def record_afterwards(self, verdict: Verdict, action: str, target: object, detail: str | None = None) -> None:
+        """The same after the action: if the event store fails, that is logged and the action stands. The entry is
+        written even if the caller is cancelled meanwhile."""
         try:
             await asyncio.shield(self.record(verdict, action, target, detail))
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled_from_outside(error):
                 raise
-            log.error("the audit of %r on %r could not be written", action, target, exc_info=without_text(error))
+            name = _text(target)
+            log.error("the audit of %r on %r could not be written", action, name, exc_info=without_text(error))
 
-    def _event(self, verdict: Verdict, action: str, target: str, detail: str | None) -> Event:
+    def _event(self, verdict: Verdict, action: str, target: object, detail: str | None) -> PlatformEvent:
         who = self._context
         data = {
             "action": action,
-            "target": target,
+            "target": _text(target),
             "subject": who.subject,
             "scope_id": who.scope_id,
             "roles": sorted(role.value for role in who.roles),
             "synthetic": who.synthetic,
             "detail": detail,
         }
-        return Event(
+        return PlatformEvent(
             ACCESS_MODULE, verdict.value, who.scope_id, json.dumps(data).encode(),
             subject=_subject(target), occurred_at=self._clock.now(),
         )  # fmt: skip
 
 
-def _subject(target: str) -> str | None:
-    """A denied call may well name a job that could not exist."""
+def _text(target: object) -> str:
+    """A target as it is written down, whatever the caller gave: text up to a length, a run id, or the name of its
+    class. No method of the value is called: it could raise."""
+    if issubclass(type(target), str):
+        return str.__str__(target)[:_LONGEST]  # pyright: ignore[reportArgumentType]
+    return str(target) if type(target) is UUID else f"<{kind_of(target)}>"
+
+
+def _subject(target: object) -> str | None:
+    """None for a target that cannot be a job or a run."""
     try:
-        return check_name("subject", target)
+        return check_name("subject", str(target) if type(target) is UUID else target)
     except ScheduleError:
         return None

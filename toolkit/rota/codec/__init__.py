@@ -20,6 +20,7 @@ from cattrs import Converter
 from rota.codec.converter import make_converter
 from rota.codec.problems import Mismatch, describe, type_name
 from rota.errors import ScheduleError, UndecodablePayload
+from rota.model.validation import check_bytes, is_a, kind_of
 
 __all__ = ["decode", "decoder", "encode", "encoder", "from_dict", "from_stored", "to_dict", "type_name"]
 
@@ -176,9 +177,9 @@ def _no_constant(_: str) -> NoReturn:
 
 
 def _bytes_only(value: Any) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise ScheduleError("payload", f"is not bytes, but {type_name(type(value))}")
-    return bytes(value)
+    if not is_a(value, bytes, bytearray, memoryview):
+        raise ScheduleError("payload", f"is not bytes, but {kind_of(value)}")
+    return check_bytes("payload", value)
 
 
 _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)

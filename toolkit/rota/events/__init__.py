@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rota.events.checks import check_written
 from rota.events.hooked import HookedEventStore
 from rota.events.notifier import LoggingNotifier, Notifier
 from rota.events.notify import JobNotifyEventStore
@@ -14,5 +15,6 @@ __all__ = [
     "JobNotifyEventStore",
     "LoggingNotifier",
     "Notifier",
+    "check_written",
     "stamp",
 ]

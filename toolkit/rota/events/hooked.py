@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 
 from attrs import frozen
 
-from rota.errors import without_text
+from rota.errors import ScheduleError, without_text
+from rota.events.checks import all_checked
 from rota.events.store import EventStore, name_of, positions_of, stamped
 from rota.logger import safe_logger
 from rota.model.event import Event
+from rota.model.validation import check_name, check_offers, kind_of
 
 log = safe_logger("rota.events")
 
@@ -35,13 +37,18 @@ class HookedEventStore:
     """
 
     def __init__(self, inner: EventStore) -> None:
-        self._inner = inner
+        self._inner = check_offers("inner", inner, "EventStore", "write", "read")
         self._subscriptions: tuple[_Subscription, ...] = ()
 
     def subscribe(
         self, callback: Listener, *, source_module: str | None = None, event_type: str | None = None
     ) -> Callable[[], None]:
         """Call `callback(event)`, sync or async, for matching events; returns the way to stop it."""
+        if not callable(callback):
+            raise ScheduleError("callback", f"must be a function of one event, not {kind_of(callback)}")
+        for field, name in (("source_module", source_module), ("event_type", event_type)):
+            if name is not None:
+                check_name(field, name)
         subscription = _Subscription(callback, source_module, event_type)
         self._subscriptions += (subscription,)
 
@@ -52,7 +59,7 @@ class HookedEventStore:
 
     async def write(self, *events: Event) -> int:
         """Store the events, then tell the listeners."""
-        events = stamped(events)
+        events = stamped(all_checked(events))
         position = await self._inner.write(*events)
         for event in events if self._subscriptions else ():
             for subscription in self._subscriptions:
@@ -71,7 +78,7 @@ class HookedEventStore:
         return positions_of(self._inner)
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
-        """What the store below has."""
+        """The events of the store below."""
         return await self._inner.read(after, limit)
 
 
@@ -87,6 +94,6 @@ async def _tell(callback: Listener, event: Event) -> None:
 
 
 def is_cancelled_from_outside(error: BaseException) -> bool:
-    """Whether somebody cancelled this asyncio task, as opposed to a CancelledError that just came up inside it."""
+    """True if this asyncio task was cancelled; False for a CancelledError that some code inside it raised."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

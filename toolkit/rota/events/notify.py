@@ -9,11 +9,13 @@ from uuid import UUID
 
 from attrs import define
 
-from rota.errors import LaneFull, type_name, without_text
+from rota.errors import LaneFull, ScheduleError, type_name, without_text
+from rota.events.checks import all_checked
 from rota.events.hooked import is_cancelled_from_outside
 from rota.events.store import EventStore, name_of, positions_of, stamped
 from rota.logger import safe_logger
 from rota.model.event import Event
+from rota.model.validation import check_offers, kind_of
 
 log = safe_logger("rota.events")
 
@@ -33,13 +35,15 @@ class JobNotifyEventStore:
     """Stores, then notifies. Build it first and pass it as `Scheduler(events=…)`, which attaches itself.
 
     When `write` returns without having called `on_error`, the runs are stored. If notifying fails the write succeeds
-    all the same; `on_error(event, error)`, sync or async, is called for each event concerned (it is logged if there is
-    none), and the scheduler's sweep delivers later. Handlers never run on the writer's stack. Several schedulers may
-    share one store: one of each job store is told, another of it if that fails.
+    all the same: `on_error(event, error)`, sync or async, is called for each event concerned (without one it is
+    logged), and the scheduler's sweep delivers the event later. Handlers never run on the writer's stack. Several
+    schedulers may share one event store: of those over one job store one is told, and the next if that fails.
     """
 
     def __init__(self, inner: EventStore, on_error: OnError | None = None) -> None:
-        self._inner = inner
+        if on_error is not None and not callable(on_error):
+            raise ScheduleError("on_error", f"must be a function of event and error, not {kind_of(on_error)}")
+        self._inner = check_offers("inner", inner, "EventStore", "write", "read")
         self._on_error = on_error
         self._job_stores: dict[int, _JobStore] = {}
 
@@ -66,7 +70,7 @@ class JobNotifyEventStore:
 
     async def write(self, *events: Event) -> int:
         """Store the events, then have the runs of the jobs they trigger stored."""
-        events = stamped(events)
+        events = stamped(all_checked(events))
         position = await self._inner.write(*events)
         for known in tuple(self._job_stores.values()) if events else ():
             if await self._notify(events, known) and position - len(events) == known.delivered:
@@ -84,7 +88,7 @@ class JobNotifyEventStore:
         return positions_of(self._inner)
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
-        """What the store below has."""
+        """The events of the store below."""
         return await self._inner.read(after, limit)
 
     async def _notify(self, events: tuple[Event, ...], job_store: _JobStore) -> bool:
@@ -110,7 +114,10 @@ class JobNotifyEventStore:
     async def _tell(self, event: Event, error: Exception) -> None:
         if self._on_error is None:
             reason = type_name(error)  # its text may hold what no log should (OPS-3)
-            log.warning("%s %s is stored, but not notified yet: %s", event.event_type, event.event_id, reason)
+            log.warning(
+                "event %s %s is stored, but its jobs could not be told (%s); the sweep will tell them",
+                event.event_type, event.event_id, reason,
+            )  # fmt: skip
             return
         answer = self._on_error(event, error)
         if inspect.isawaitable(answer):

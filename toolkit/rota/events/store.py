@@ -7,9 +7,10 @@ from typing import Protocol
 from attrs import evolve
 
 from rota.backend.fact import Fact
+from rota.events.checks import all_checked
 from rota.model.causation import current_run
 from rota.model.event import Event
-from rota.model.validation import check_limit, check_name, optional, whole
+from rota.model.validation import MAX_STORED_WHOLE, check_limit, check_name, check_whole, optional, whole
 
 _check_keep = optional(whole(1))
 
@@ -29,7 +30,11 @@ class EventStore(Protocol):
     """
 
     async def write(self, *events: Event) -> int:
-        """Store the events in this order; the position of the last one."""
+        """Store the events in this order; the position of the last one.
+
+        A store of your own checks what it is given with `rota.events.check_written` before it stores anything (ES-3);
+        `JobNotifyEventStore` and `HookedEventStore` do so for the store below.
+        """
         ...
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
@@ -69,7 +74,7 @@ def stamped(events: tuple[Event, ...]) -> tuple[Event, ...]:
 
 
 class InMemoryEventStore:
-    """The newest `keep` events (None: all of them), from position 1 on. Whoever reads late misses the older ones."""
+    """The newest `keep` events (None: all of them), from position 1 on. Older ones can no longer be read."""
 
     def __init__(self, keep: int | None = 100_000) -> None:
         self._keep: int | None = _check_keep("keep", keep)
@@ -78,8 +83,8 @@ class InMemoryEventStore:
         self.positions: dict[int, int] | None = {}
 
     async def write(self, *events: Event) -> int:
-        """Store the events as they are: nothing is encoded."""
-        self._events.extend(stamped(events))
+        """Store the events, once all are checked (ES-3); nothing is encoded."""
+        self._events.extend(stamped(all_checked(events)))
         last = self._forgotten + len(self._events)
         if self._keep is not None and len(self._events) >= 2 * self._keep:
             excess = len(self._events) - self._keep  # as many again as are kept: each event is moved once, on average
@@ -89,7 +94,8 @@ class InMemoryEventStore:
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
         """A page of 1 to 1,000 events above the position `after`."""
-        check_limit(limit)
+        limit = check_limit(limit)
+        after = check_whole("after", after, 0, MAX_STORED_WHOLE)
         last = self._forgotten + len(self._events)
         oldest = self._forgotten if self._keep is None else max(self._forgotten, last - self._keep)
         start = max(after, oldest)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from rota.codec import encoder
 from rota.model.capability import Precision
-from rota.model.definition import IdempotencyKey, JobDefinition, RetryPolicy, Trigger
+from rota.model.definition import IdempotencyKey, JobDefinition, RetryPolicy, Trigger, TriggerOnce
+from rota.model.validation import check_iterable, check_offers
 
 if TYPE_CHECKING:
     from rota.node.context import JobContext
@@ -42,14 +43,31 @@ class TriggerFields(TypedDict, total=False):
     within: object | None
 
 
+class ManyFields(TypedDict, total=False):
+    """What all triggers of one `trigger_many` have in common."""
+
+    scope_id: str
+    delay: timedelta | None
+
+
+class TriggersMany(Protocol):
+    """A scheduler, as far as `trigger_many` needs it."""
+
+    async def trigger_many(self, triggers: Iterable[TriggerOnce], /) -> list[UUID]: ...
+
+
 class PayloadBinding(Generic[P_contra]):
-    """Makes jobs and triggers of a handler with a payload; both check that the payload can be read again."""
+    """Makes jobs and triggers of a handler with a payload; each checks that the payload can be read again."""
 
     handler_name: str
 
     def __init__(self, handler_name: str, kind: Any) -> None:
         self.handler_name = handler_name
         self._encode = encoder(kind)
+
+    def encode(self, payload: P_contra) -> bytes:
+        """The payload as it is stored, for instance for a `TriggerOnce`."""
+        return self._encode(payload)
 
     def job(
         self, job_id: str, trigger: Trigger, payload: P_contra, **fields: Unpack[DefinitionFields]
@@ -60,8 +78,28 @@ class PayloadBinding(Generic[P_contra]):
     async def trigger(
         self, scheduler: JobScheduler, job_id: str, payload: P_contra, **fields: Unpack[TriggerFields]
     ) -> UUID:
-        """Run a job of this handler once, with this payload instead of the job's (MANUAL-1)."""
-        return await scheduler.trigger_once(job_id, payload=self._encode(payload), **fields)
+        """Run a job of this handler once, with this payload instead of the job's (MANUAL-1).
+
+        A job of another handler, which could not read the payload, is refused with a ScheduleError.
+        """
+        check_offers("scheduler", scheduler, "JobScheduler", "trigger_once")
+        data = self._encode(payload)
+        return await scheduler.trigger_once(job_id, payload=data, handler_name=self.handler_name, **fields)
+
+    async def trigger_many(
+        self, scheduler: TriggersMany, job_id: str, payloads: Iterable[P_contra], **fields: Unpack[ManyFields]
+    ) -> list[UUID]:
+        """Run a job of this handler once for each payload, with few calls of the store: see `Scheduler.trigger_many`.
+
+        For keys, or several jobs, make the `TriggerOnce` values yourself, with `encode`.
+        """
+        check_offers("scheduler", scheduler, "Scheduler", "trigger_many")
+        return await scheduler.trigger_many(
+            [
+                TriggerOnce(job_id, self._encode(payload), handler_name=self.handler_name, **fields)
+                for payload in check_iterable("payloads", payloads)
+            ]
+        )
 
 
 class PlainBinding:
@@ -77,8 +115,9 @@ class PlainBinding:
         return JobDefinition(job_id, self.handler_name, trigger, **fields)
 
     async def trigger(self, scheduler: JobScheduler, job_id: str, **fields: Unpack[TriggerFields]) -> UUID:
-        """Run a job of this handler once (MANUAL-1)."""
-        return await scheduler.trigger_once(job_id, **fields)
+        """Run a job of this handler once (MANUAL-1); a job of another handler is refused with a ScheduleError."""
+        check_offers("scheduler", scheduler, "JobScheduler", "trigger_once")
+        return await scheduler.trigger_once(job_id, handler_name=self.handler_name, **fields)
 
 
 class PayloadFunction(PayloadBinding[P_contra], Generic[P_contra, R_co]):

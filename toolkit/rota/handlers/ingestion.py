@@ -17,10 +17,11 @@ from attrs import field, frozen
 
 from rota.codec import encode
 from rota.model.definition import IdempotencyKey, JobDefinition, Manual, RetryPolicy
-from rota.model.outcome import Succeeded
+from rota.model.outcome import Failed, Succeeded
 from rota.model.validation import DEFAULT_SCOPE
 
 if TYPE_CHECKING:
+    from rota.handlers.services import Services
     from rota.node.context import JobContext
     from rota.protocol import JobScheduler
 
@@ -43,10 +44,19 @@ class Ingestion:
     parameters: dict[str, Any] = field(factory=dict)
 
 
-async def run_ingestion(ctx: JobContext, payload: Ingestion) -> Succeeded:
+async def run_ingestion(ctx: JobContext, payload: Ingestion) -> Succeeded | Failed:
     """The handler `_platform.dataingestion.run`, which every registry has."""
-    source: DataSource = ctx.services.get(payload.source)
+    source = _data_source(ctx.services, payload.source)
+    if source is None:
+        return Failed(f"there is no data source {payload.source!r}; offer one under that name with Services.of({{…}})")
     return Succeeded(records_processed=await source.ingest(ctx, payload.parameters))
+
+
+def _data_source(services: Services, name: str) -> DataSource | None:
+    """A service that is not a data source is not told apart from one that does not exist: whoever may trigger the job
+    chooses the name, and must not learn by it which services there are (ID-2)."""
+    found = services.get(name) if name in services else None
+    return found if callable(getattr(found, "ingest", None)) else None
 
 
 def ingestion_job(

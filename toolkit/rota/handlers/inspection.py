@@ -11,6 +11,7 @@ from attrs import frozen
 
 from rota.codec import decoder, type_name
 from rota.errors import InvalidHandler
+from rota.model.validation import is_a
 
 _SHAPE = "a handler is called as handler(ctx) or handler(ctx, payload)"
 
@@ -42,8 +43,8 @@ def invalid(shown: str, reason: str) -> InvalidHandler:
 
 def shown(function: object) -> str:
     """A callable as its author knows it."""
-    while isinstance(function, partial):
-        function = function.func
+    while is_a(function, partial):
+        function = cast("partial[Any]", function).func
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return f"{getattr(function, '__module__', None) or '?'}.{name}"
 

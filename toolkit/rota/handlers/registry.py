@@ -17,7 +17,7 @@ from rota.handlers.binding import PayloadBinding, PayloadFunction, PlainBinding,
 from rota.handlers.ingestion import DATA_INGESTION, run_ingestion
 from rota.handlers.inspection import Signature, evaluated, inspected, invalid, shown
 from rota.model.outcome import JobResult
-from rota.model.validation import check_name
+from rota.model.validation import check_iterable, check_name, is_a
 
 if TYPE_CHECKING:
     from rota.node.context import JobContext
@@ -62,22 +62,32 @@ class Handler:
 
 
 class HandlerRegistry:
-    """Handlers by name. Names are the application's; those beginning with `_` are the platform's (ID-2)."""
+    """Handlers by name. The application chooses the names; those beginning with `_` are the platform's (ID-2)."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._names: frozenset[str] = frozenset()
+        self._aliases: dict[str, frozenset[str]] = {}
         self._add_function((DATA_INGESTION,), run_ingestion, {})
 
     # --- looking up ---
 
     def get(self, name: str) -> Handler | None:
         """The handler of that name or alias."""
-        return self._handlers.get(name)
+        return self._handlers.get(check_name("handler_name", name))
 
     def names(self) -> frozenset[str]:
         """All names and aliases, the platform's own handlers included."""
         return self._names  # asked with every claim
+
+    def names_of(self, name: str) -> frozenset[str]:
+        """The name and all aliases of the handler that it finds; the name alone where it finds none."""
+        known = self._aliases.get(name := check_name("handler_name", name))  # asked with every typed trigger
+        if known is None:
+            handler = self._handlers.get(name)
+            known = frozenset({name, *(each for each, found in self._handlers.items() if found is handler)})
+            self._aliases[name] = known
+        return known
 
     # --- registering ---
 
@@ -127,15 +137,15 @@ class HandlerRegistry:
         The class is taken from the factory's return annotation; for a lambda or a provider say it with `of`.
         """
         names = _checked_names(name, aliases)
-        cls = of or _made_by(factory, sys._getframe(1).f_locals)
+        cls = of if of is not None else _made_by(factory, sys._getframe(1).f_locals)
         return self._add_class(names, cls, factory, sys._getframe(1).f_locals)
 
     def alias(self, old: str, new: str) -> None:
         """Let `old`, a former name, find the handler `new`."""
-        handler = self.get(new)
+        names, handler = _checked_names(old, ()), self.get(new := check_name("handler_name", new))
         if handler is None:
-            raise InvalidHandler("handler_name", f"there is no handler {new!r} that {old!r} could stand for")
-        self._store(_checked_names(old, ()), handler)
+            raise InvalidHandler("handler_name", f"there is no handler {new!r} that {names[0]!r} could stand for")
+        self._store(names, handler)
 
     # --- inside ---
 
@@ -147,7 +157,7 @@ class HandlerRegistry:
         return PlainFunction(names[0], function)
 
     def _add_object(self, names: tuple[str, ...], handler: Any, visible: Mapping[str, Any]) -> Any:
-        if isinstance(handler, type):
+        if is_a(handler, type):
             _check_constructor(handler)
             return self._add_class(names, handler, handler, visible)
         found = inspected(handler.execute, visible)
@@ -167,6 +177,7 @@ class HandlerRegistry:
                 raise InvalidHandler("handler_name", reason)
         self._handlers |= dict.fromkeys(names, handler)
         self._names = frozenset(self._handlers)
+        self._aliases.clear()
 
 
 class _Register:
@@ -204,14 +215,15 @@ def _binding(name: str, found: Signature) -> PayloadBinding[Any] | PlainBinding:
 
 
 def _checked_names(name: str, aliases: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(aliases, str):
-        raise InvalidHandler("aliases", f"must be a tuple of names, such as ({aliases!r},)")
-    names = (name, *aliases)
+    if is_a(aliases, str):
+        raise InvalidHandler("aliases", f"must be a tuple of names, such as ({check_name('aliases', aliases)!r},)")
+    others = (check_name("aliases", each) for each in check_iterable("aliases", aliases))
+    names = (check_name("handler_name", name), *others)
     for each in names:
-        if check_name("handler_name", each).startswith("_"):
+        if each.startswith("_"):
             raise InvalidHandler("handler_name", f"{each!r} begins with '_', and such names are the platform's")
     if len(set(names)) < len(names):
-        raise InvalidHandler("aliases", f"{name!r} or one of its aliases is given twice")
+        raise InvalidHandler("aliases", f"{names[0]!r} or one of its aliases is given twice")
     return names
 
 
@@ -220,7 +232,7 @@ def _own_name(handler: Any) -> str:
     if isinstance(name, str) and callable(getattr(handler, "execute", None)):
         return name
     raise invalid(
-        shown(handler if isinstance(handler, type) else type(handler)),
+        shown(handler if is_a(handler, type) else type(handler)),
         "a handler class has a class attribute handler_name and a method execute(self, ctx, payload); "
         "register a function with @handlers.register(name)",
     )
@@ -238,7 +250,7 @@ def _check_constructor(cls: type) -> None:
 
 def _execute_of(cls: Any) -> Callable[..., Any]:
     """`execute` as an instance would have it, without making one."""
-    if not isinstance(cls, type) or not callable(getattr(cls, "execute", None)):
+    if not is_a(cls, type) or not callable(getattr(cls, "execute", None)):
         raise invalid(shown(cls), "it has no method execute(self, ctx, payload)")
     raw: Any = inspect.getattr_static(cls, "execute")
     execute: Callable[..., Any] = cast(Any, cls).execute
@@ -246,11 +258,11 @@ def _execute_of(cls: Any) -> Callable[..., Any]:
 
 
 def _made_by(factory: Any, visible: Mapping[str, Any]) -> Any:
-    while isinstance(factory, partial):
+    while is_a(factory, partial):
         factory = factory.func
-    if isinstance(factory, type):
+    if is_a(factory, type):
         return factory
-    annotation = getattr(factory, "__annotations__", {}).get("return")
+    annotation = getattr(factory, "__annotations__", {}).get("return") if callable(factory) else None
     if annotation is None:
         raise invalid(
             shown(factory), "annotate what the factory returns, or name the class with add_factory(…, of=Class)"

@@ -38,8 +38,8 @@ class Services:
     @overload
     def get(self, wanted: str) -> Any: ...
     def get(self, wanted: type[Any] | str) -> Any:
-        """The service of that very type or name; ServiceNotFound lists what there is."""
-        make = self._offered.get(wanted)
+        """The service of exactly that type or name, or ServiceNotFound."""
+        make = self._offered.get(_key(wanted))
         if make is None:
             raise ServiceNotFound(_text(wanted), sorted(map(_text, self._offered)))
         return make()

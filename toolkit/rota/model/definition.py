@@ -155,6 +155,7 @@ class TriggerOnce:
     delay: timedelta | None = None
     idempotency_key: IdempotencyKey | None = None
     scope_id: str = DEFAULT_SCOPE
+    handler_name: str | None = None  # the job must belong to this handler; None: to any
 
     def __attrs_post_init__(self) -> None:
         _check_trigger_once(self)
@@ -166,6 +167,7 @@ _check_trigger_once = Checks(
     delay=optional(check_wait),
     idempotency_key=optional(check_idempotency_key),
     scope_id=check_name,
+    handler_name=optional(check_name),
 )
 _DEFAULT_RETRY = RetryPolicy()
 
@@ -190,7 +192,8 @@ class JobDefinition:
     def __attrs_post_init__(self) -> None:
         _check_definition(self)
         if isinstance(self.trigger, Cron) and self.trigger.has_seconds and self.precision is not Precision.SECOND:
-            raise ScheduleError("precision", "a six-field expression needs Precision.SECOND")
+            way_out = "pass precision=Precision.SECOND, or leave out the first field"
+            raise ScheduleError("precision", f"a six-field expression counts seconds: {way_out}")
         if isinstance(self.trigger, Every | At):
             self.trigger.check_precision(self.precision)
 

@@ -9,6 +9,7 @@ from attrs import evolve, fields, frozen
 from rota.errors import ScheduleError
 from rota.model.definition import JobDefinition
 from rota.model.run import JobStatus
+from rota.model.validation import check_kind
 
 
 @frozen
@@ -25,6 +26,15 @@ def _values(definition: JobDefinition, **changes: Any) -> dict[str, Any]:
 def redacted(definition: JobDefinition) -> RedactedDefinition:
     """The definition as JobApi returns it."""
     return RedactedDefinition(**_values(definition, payload=b""), payload_size=len(definition.payload))
+
+
+def check_definition(value: JobDefinition) -> JobDefinition:
+    """Return a plain definition whose fields are all in order, or raise: one may be made without its constructor."""
+    check_kind("definition", value, JobDefinition)
+    try:
+        return plain(value)
+    except AttributeError as error:
+        raise ScheduleError("definition", f"has no {error.name}: make it with JobDefinition(…)") from None
 
 
 def plain(definition: JobDefinition, **changes: Any) -> JobDefinition:

@@ -7,7 +7,8 @@ subclass of a built-in type is replaced by its plain value: the methods that it 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from operator import attrgetter
@@ -213,6 +214,14 @@ def check_offers(field: str, value: T, kind: str, *methods: str) -> T:
         if not callable(_attribute(value, method)):
             raise ScheduleError(field, f"must be {_article(kind)}, but {kind_of(value)} has no method {method}()")
     return value
+
+
+def check_iterable(field: str, value: Iterable[T]) -> Iterator[T]:
+    """Return an iterator over the value, or raise; text and bytes are no lists of values."""
+    if not is_a(value, str, bytes, bytearray, memoryview):
+        with suppress(Exception):
+            return iter(value)
+    _refuse_type(field, "a list, or another iterable", value)
 
 
 def check_not_reserved(field: str, name: str) -> str:

@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +18,7 @@ from rota.backend.messages import Claim, Settlement
 from rota.decide.attempt import Outcome, Raised, TimedOut
 from rota.errors import error_text, safe_text, stand_in, traceback_of, type_name, without_text
 from rota.logger import safe_logger
+from rota.model.choice import Choice
 from rota.model.outcome import Failed
 from rota.model.run import AttemptOutcome, RunState
 from rota.model.validation import DEFAULT_SCOPE
@@ -39,7 +39,7 @@ _ENDED = {
 }
 
 
-class LogErrors(Enum):
+class LogErrors(Choice):
     """How much of a handler's exception the run log shows."""
 
     TRACEBACK = "traceback"  # type, text and traceback

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 from uuid import UUID, uuid4
 
-from rota.errors import NotOpen, ScheduleError
+from rota.errors import NotOpen
+from rota.events.checks import all_checked
 from rota.logger import safe_logger
-from rota.model.definition import IdempotencyKey, JobDefinition, ScheduleOutcome
+from rota.model.definition import (
+    IdempotencyKey,
+    JobDefinition,
+    ScheduleOutcome,
+    TriggerOnce,
+    check_idempotency_key,
+)
 from rota.model.event import Event
 from rota.model.health import Check, Health, HealthReport
+from rota.model.redaction import check_definition
 from rota.model.run import JobRun, JobStatus
-from rota.model.validation import DEFAULT_SCOPE, check_duration, check_limit, check_name, check_payload
+from rota.model.validation import (
+    DEFAULT_SCOPE,
+    check_duration,
+    check_limit,
+    check_name,
+    check_payload,
+    check_run_id,
+)
+from rota.scheduler.arguments import listed
 
 log = safe_logger("rota")
 
 
 class NoScheduler:
-    """Does nothing, politely: arguments are checked as ever, nothing is stored, nothing runs.
+    """Takes every call of a `JobScheduler`, checks its arguments, and does nothing: nothing is stored, nothing runs.
 
-    `schedule` answers UNCHANGED, `trigger_once` and `replay` a new id that no run will ever have, reads find nothing.
+    `schedule` answers UNCHANGED, triggers and `replay` answer new ids that no run will ever have, reads find nothing.
     """
 
     def __init__(self) -> None:
         self._is_entered = False
 
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
-        if not isinstance(definition, JobDefinition):
-            raise ScheduleError("definition", f"must be a JobDefinition, not {type(definition).__name__}")
+        definition = check_definition(definition)
         self._ignore("schedule", definition.scope_id, definition.job_id)
         return ScheduleOutcome.UNCHANGED
 
@@ -46,15 +62,27 @@ class NoScheduler:
         delay: timedelta | None = None,
         idempotency_key: IdempotencyKey | None = None,
         within: object | None = None,
+        handler_name: str | None = None,
     ) -> UUID:
         if payload is not None:
             check_payload(payload)
         if delay is not None:
             check_duration("delay", delay, zero=True)
-        if idempotency_key is not None and not isinstance(idempotency_key, IdempotencyKey):
-            raise ScheduleError("idempotency_key", f"must be an IdempotencyKey, not {type(idempotency_key).__name__}")
+        if idempotency_key is not None:
+            check_idempotency_key("idempotency_key", idempotency_key)
+        if handler_name is not None:
+            check_name("handler_name", handler_name)
         self._ignore("trigger_once", scope_id, job_id)
         return uuid4()
+
+    async def trigger_many(self, triggers: Iterable[TriggerOnce]) -> list[UUID]:
+        return [
+            await self.trigger_once(
+                each.job_id, scope_id=each.scope_id, payload=each.payload, delay=each.delay,
+                idempotency_key=each.idempotency_key, handler_name=each.handler_name,
+            )
+            for each in listed(triggers)
+        ]  # fmt: skip
 
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None:
         self._ignore("get_schedule", scope_id, job_id)
@@ -64,6 +92,8 @@ class NoScheduler:
         self, scope_id: str = DEFAULT_SCOPE, *, limit: int = 100, after: str | None = None
     ) -> list[JobDefinition]:
         check_limit(limit)
+        if after is not None:
+            check_name("after", after)
         self._ignore("list_schedules", scope_id)
         return []
 
@@ -73,6 +103,7 @@ class NoScheduler:
         return []
 
     async def get_run(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> JobRun | None:
+        check_run_id(run_id)
         self._ignore("get_run", scope_id)
         return None
 
@@ -81,7 +112,7 @@ class NoScheduler:
         return None
 
     async def notify(self, *events: Event) -> list[UUID]:
-        for event in events:
+        for event in all_checked(events):
             self._ignore("notify", event.scope_id)
         return []
 
@@ -93,6 +124,7 @@ class NoScheduler:
         self._ignore("resume", scope_id, job_id)
 
     async def cancel(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
+        check_run_id(run_id)
         self._ignore("cancel", scope_id)
         return False
 
@@ -100,19 +132,23 @@ class NoScheduler:
         self, scope_id: str = DEFAULT_SCOPE, *, limit: int = 100, after: UUID | None = None
     ) -> list[JobRun]:
         check_limit(limit)
+        if after is not None:
+            check_run_id(after, "after")
         self._ignore("dead_letters", scope_id)
         return []
 
     async def replay(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> UUID:
+        check_run_id(run_id)
         self._ignore("replay", scope_id)
         return uuid4()
 
     async def discard(self, run_id: UUID, *, scope_id: str = DEFAULT_SCOPE) -> bool:
+        check_run_id(run_id)
         self._ignore("discard", scope_id)
         return False
 
     async def health(self) -> HealthReport:
-        """OK, and says why nothing runs."""
+        """OK; the detail says that jobs are disabled."""
         self._check_entered()
         return HealthReport.of([Check("jobs", Health.OK, "disabled: nothing is stored and nothing runs")])
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
 from rota.backend.messages import RESERVED_LOCKS, LockGrant
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS
-from rota.clock import VirtualClock, at_work, current_activity, watch
+from rota.backend.retrying import STORE_ERRORS, RetryingCalls
+from rota.clock import at_work, current_activity, passes_by_itself, watch
 from rota.errors import LeaseLost, LockTaken, ScheduleError
 from rota.logger import safe_logger
 from rota.model.ids import new_node_id
@@ -19,24 +19,25 @@ from rota.model.validation import check_duration, check_name
 log = safe_logger("rota")
 
 _POLL = timedelta(milliseconds=250)
+_SHORTEST = timedelta(milliseconds=10)
 _SAFETY = 0.1  # of a lock's time: a block whose lock cannot be renewed is cancelled this much before it ends
-_PARTING = 1.0  # seconds: as long as somebody who was cancelled may be kept
-
-Call = Callable[..., Awaitable[LockGrant | None]]
+_RELEASE_TIMEOUT = 1.0  # seconds that releasing may delay a caller that was cancelled
 
 
 @asynccontextmanager
 async def hold_lock(
-    backend: Backend, call: Call, name: str, ttl: timedelta, wait: timedelta | None
+    backend: Backend, call: RetryingCalls, name: str, ttl: timedelta, wait: timedelta | None
 ) -> AsyncGenerator[LockGrant, None]:
     """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
-    if check_name("lock", name).startswith(RESERVED_LOCKS):
+    name, ttl = check_name("lock", name), check_duration("ttl", ttl)
+    if name.startswith(RESERVED_LOCKS):
         raise ScheduleError("lock", f"must not begin with {RESERVED_LOCKS!r}: these locks belong to the outbox")
-    check_duration("ttl", ttl)
+    if ttl < _SHORTEST:
+        raise ScheduleError("ttl", f"must be at least {_SHORTEST.total_seconds():g} s: a store takes time to answer")
     if wait is not None:
-        check_duration("wait", wait, zero=True)
+        wait = check_duration("wait", wait, zero=True)
     holder = new_node_id()  # a lock belongs to its block: two blocks of one node exclude each other too
-    # A virtual clock waits for a handler anyway; of others it must know that they wait for the store, not for time.
+    # A virtual clock waits for handlers anyway; for other callers it has to know that they wait for the store.
     with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
         try:
             grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
@@ -51,11 +52,11 @@ async def hold_lock(
     is_cancelled = False
     try:
         yield grant
-        if renewal.is_lost:  # the block ignored its cancellation, and must not take itself for a success
+        if renewal.is_lost:  # the block ignored its cancellation, and must not count as a success
             raise _lost(name)
     except asyncio.CancelledError:
         is_cancelled = True
-        if not renewal.is_lost or block.cancelling() > wishes + 1:  # somebody else wants it to end, too
+        if not renewal.is_lost or block.cancelling() > wishes + 1:  # it was cancelled from outside, too
             raise
         raise _lost(name) from None
     finally:
@@ -67,10 +68,10 @@ async def hold_lock(
 
 
 async def _release(
-    backend: Backend, call: Call, name: str, holder: str, renewing: asyncio.Task[None], is_cancelled: bool
+    backend: Backend, call: RetryingCalls, name: str, holder: str, renewing: asyncio.Task[None], is_cancelled: bool
 ) -> None:
-    """Once its renewal has ended; for somebody who is cancelled, now or meanwhile, there is little time: his lease may
-    be ending, and a store that is away must not keep him."""
+    """Release the lock once its renewal has ended. A caller that is cancelled gets only a short try: its lease may be
+    ending, and a store that does not answer must not delay it."""
     is_released = False
     try:
         await asyncio.gather(renewing, return_exceptions=True)
@@ -88,17 +89,16 @@ def _lost(name: str) -> LeaseLost:
 
 
 async def _let_go(backend: Backend, name: str, holder: str) -> None:
-    """Of who was cancelled, or never got an answer: while asking too he may have got it, and it would be nobody's for
-    as long as it lasts."""
+    """Release a lock whose acquire was cancelled or never answered; the store may have granted it."""
     with suppress(TimeoutError, *STORE_ERRORS):
-        async with asyncio.timeout(_PARTING):
+        async with asyncio.timeout(_RELEASE_TIMEOUT):
             await backend.lock(name, holder, None)
 
 
 async def _acquire(
-    backend: Backend, call: Call, name: str, holder: str, ttl: timedelta, wait: timedelta | None
+    backend: Backend, call: RetryingCalls, name: str, holder: str, ttl: timedelta, wait: timedelta | None
 ) -> tuple[LockGrant, float]:
-    """The lock, and when it was asked for: it lasts at least its time from then on."""
+    """The lock, and when it was asked for: it lasts at least its ttl from then on."""
     clock = backend.clock
     until = None if wait is None else clock.monotonic() + wait.total_seconds()
     while True:
@@ -107,7 +107,7 @@ async def _acquire(
         if grant is not None:
             if clock.monotonic() - asked < ttl.total_seconds() / 2:
                 return grant, asked
-            continue  # answered late it may have ended, and be another's: it is asked for again before the block begins
+            continue  # a late answer may be outdated: ask again before the block begins
         if until is not None and clock.monotonic() >= until:
             raise LockTaken(name)
         left = _POLL if until is None else min(_POLL, timedelta(seconds=until - clock.monotonic()))
@@ -136,7 +136,7 @@ class _Renewal:
         self.is_lost = False
 
     async def run(self) -> None:
-        """A virtual clock waits for a renewal under way, and does not take its sleep for the handler's."""
+        """Renew as an activity of its own: a virtual clock waits for it apart from the handler."""
         activity = watch(self._backend.clock, lambda: f"renewal of lock {self._grant.name}")
         current_activity.set(activity)
         activity.begin()
@@ -163,9 +163,9 @@ class _Renewal:
             self._valid_until = sent + self._ttl.total_seconds()
 
     async def _ask(self) -> LockGrant | None:
-        """A store that keeps the call waiting must not keep the block from being told by the end of the lock."""
+        """Give up in time to cancel the block before the lock ends, even if the store does not answer."""
         asking = self._backend.lock(self._grant.name, self._holder, self._ttl)
-        if isinstance(self._clock, VirtualClock):
+        if not passes_by_itself(self._clock):
             return await asking
         left = self._valid_until - self._ttl.total_seconds() * _SAFETY - self._clock.monotonic()
         call = asyncio.ensure_future(asking)
@@ -174,4 +174,4 @@ class _Renewal:
                 raise TimeoutError
             return await call
         finally:
-            call.cancel()  # not waited for: the store may be slow to let go, too
+            call.cancel()  # not awaited: the store may be slow to cancel it

@@ -111,12 +111,13 @@ END $$;
 CREATE TYPE enqueued AS (run_id uuid, refusal text, woke boolean);
 
 -- Triggers, each stored or refused. The lanes are locked in one order. `scopes`, `causes` and `limits` have one entry where
--- all are alike; payloads, delays, replays, depths and keys none where no trigger has one. A trigger with a key comes
--- alone (`_enqueue_keyed`). Returned are the triggers whose answer is not their own run, by number, and in a last row
+-- all are alike; payloads, delays, replays, depths, handlers (see `_belongs`) and keys none where no trigger has one. A
+-- trigger with a key comes alone (`_enqueue_keyed`). Returned are the triggers whose answer is not their own run, by number, and in a last row
 -- without a number whether a lane became claimable.
 CREATE FUNCTION enqueue(
     p_now timestamptz, p_tag text, p_scopes text[], p_jobs text[], p_runs uuid[], p_causes text[], p_limits integer[],
-    p_payloads bytea[], p_delays interval[], p_replays uuid[], p_depths integer[], p_keys text[], p_ttls interval[]
+    p_payloads bytea[], p_delays interval[], p_replays uuid[], p_depths integer[], p_handlers text[],
+    p_keys text[], p_ttls interval[]
 ) RETURNS TABLE (number integer, run_id uuid, refusal text, woke boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -130,7 +131,7 @@ DECLARE
 BEGIN
     IF cardinality(p_keys) > 0 THEN
         v_answer := _enqueue_keyed(p_now, p_scopes[1], p_jobs[1], p_runs[1], p_causes[1], p_limits[1], p_payloads[1],
-            p_delays[1], p_keys[1], p_ttls[1]);
+            p_delays[1], p_handlers[1], p_keys[1], p_ttls[1]);
         v_woke := v_answer.woke;
         IF v_answer.run_id IS DISTINCT FROM p_runs[1] THEN
             RETURN QUERY SELECT 1, v_answer.run_id, v_answer.refusal, false;
@@ -150,7 +151,7 @@ BEGIN
         END IF;
         IF v_is_plain THEN
             SELECT * INTO v_woke, v_numbers, v_refusals
-            FROM _enqueue_plain(v_lanes, v_at, p_runs, p_causes, p_limits, p_payloads);
+            FROM _enqueue_plain(v_lanes, v_at, p_runs, p_causes, p_limits, p_payloads, p_handlers);
             RETURN QUERY
             SELECT r.number, NULL::uuid, r.refusal, false FROM unnest(v_numbers, v_refusals) r(number, refusal);
         ELSE
@@ -163,7 +164,7 @@ BEGIN
                 IF v_answer.run_id IS NULL THEN
                     v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], coalesce(p_causes[i], p_causes[1]),
                         coalesce(p_limits[i], p_limits[1]), p_payloads[i], p_delays[i], p_replays[i],
-                        coalesce(p_depths[i], 0));
+                        coalesce(p_depths[i], 0), p_handlers[i]);
                     v_woke := v_woke OR v_answer.woke;
                 END IF;
                 IF v_answer.run_id IS DISTINCT FROM p_runs[i] THEN
@@ -178,33 +179,40 @@ BEGIN
     RETURN QUERY SELECT NULL::integer, NULL::uuid, NULL, v_woke;
 END $$;
 
+-- True if the job's handler is one of these names, which are joined by a character that no name contains (ID-1).
+CREATE FUNCTION _belongs(p_definition bigint, p_handlers text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT handler FROM definition WHERE id = p_definition) = ANY (string_to_array(p_handlers, E'\x1f'));
+END $$;
+
 -- The same as `_enqueue` for many triggers in one statement, at a fraction of the cost: for triggers that may start at
 -- once, no two with the same run id. Returned are whether a lane became claimable, and which were refused and why.
 CREATE FUNCTION _enqueue_plain(
     p_lanes bigint[], p_at timestamptz, p_runs uuid[], p_causes text[], p_limits integer[], p_payloads bytea[],
-    OUT woke boolean, OUT numbers integer[], OUT refusals text[]
+    p_handlers text[], OUT woke boolean, OUT numbers integer[], OUT refusals text[]
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     WITH i AS MATERIALIZED (
         SELECT i.lane, i.run_id, i.cause, i.payload, i.n, coalesce(i.most, p_limits[1]) AS most, j.definition,
             l.last_seq, l.unfinished, k.run_id IS NOT NULL AS is_known,
+            i.handlers IS NOT NULL AND NOT coalesce(_belongs(j.definition, i.handlers), true) AS is_anothers,
             l.run_id IS NULL AND l.is_open AND (l.ready_at IS NULL OR l.ready_at > p_at) AS is_idle
-        FROM unnest(p_lanes, p_runs, p_causes, p_limits, p_payloads) WITH ORDINALITY
-            i(lane, run_id, cause, most, payload, n)
+        FROM unnest(p_lanes, p_runs, p_causes, p_limits, p_payloads, p_handlers) WITH ORDINALITY
+            i(lane, run_id, cause, most, payload, handlers, n)
         LEFT JOIN LATERAL (SELECT definition FROM job WHERE lane = i.lane OFFSET 0) j ON true
         LEFT JOIN LATERAL (SELECT * FROM lane WHERE id = i.lane OFFSET 0) l ON true
         LEFT JOIN LATERAL (  -- not EXISTS, for which the planner may hash all runs
             SELECT run_id FROM run WHERE run_id = i.run_id UNION ALL SELECT run_id FROM history WHERE run_id = i.run_id
             UNION ALL SELECT run_id FROM letter WHERE run_id = i.run_id LIMIT 1) k ON true
     ), a AS MATERIALIZED (
-        SELECT i.*, count(*) FILTER (WHERE definition IS NOT NULL AND NOT is_known)
+        SELECT i.*, count(*) FILTER (WHERE definition IS NOT NULL AND NOT is_known AND NOT is_anothers)
             OVER (PARTITION BY lane ORDER BY n) AS place
         FROM i
     ), r AS (
         INSERT INTO run (run_id, lane, seq, definition, queued_at, cause, payload)
         SELECT run_id, lane, last_seq + place, definition, p_at, coalesce(cause, p_causes[1]), payload FROM a
-        WHERE definition IS NOT NULL AND NOT is_known AND unfinished + place <= most
+        WHERE definition IS NOT NULL AND NOT is_known AND NOT is_anothers AND unfinished + place <= most
         RETURNING lane, seq, definition
     ), u AS (
         UPDATE lane SET
@@ -228,12 +236,13 @@ BEGIN
     FROM a CROSS JOIN LATERAL (SELECT CASE
         WHEN is_known THEN NULL
         WHEN definition IS NULL THEN 'no such job'
+        WHEN is_anothers THEN 'other handler'
         WHEN unfinished + place > most THEN 'lane full' END AS refusal) x;
 END $$;
 
 CREATE FUNCTION _enqueue(
     p_lane bigint, p_at timestamptz, p_run uuid, p_cause text, p_limit integer, p_payload bytea, p_delay interval,
-    p_replay uuid DEFAULT NULL, p_depth integer DEFAULT 0
+    p_replay uuid DEFAULT NULL, p_depth integer DEFAULT 0, p_handlers text DEFAULT NULL
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_definition bigint := (SELECT definition FROM job WHERE lane = p_lane);
@@ -246,6 +255,9 @@ BEGIN
     END IF;
     IF v_definition IS NULL THEN
         RETURN ROW(NULL, 'no such job', false)::enqueued;
+    END IF;
+    IF p_handlers IS NOT NULL AND NOT _belongs(v_definition, p_handlers) THEN
+        RETURN ROW(NULL, 'other handler', false)::enqueued;
     END IF;
     IF p_replay IS NOT NULL THEN
         SELECT * INTO v_letter FROM letter WHERE run_id = p_replay AND lane = p_lane;
@@ -307,7 +319,7 @@ END $$;
 -- the same key, it keeps nobody else waiting (TX-1).
 CREATE FUNCTION _enqueue_keyed(
     p_now timestamptz, p_scope text, p_job text, p_run uuid, p_cause text, p_limit integer, p_payload bytea,
-    p_delay interval, p_key text, p_ttl interval
+    p_delay interval, p_handlers text, p_key text, p_ttl interval
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_lane bigint;
@@ -329,7 +341,8 @@ BEGIN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
     PERFORM FROM lane WHERE id = v_lane FOR UPDATE;
-    v_answer := _enqueue(v_lane, coalesce(p_now, clock_timestamp()), p_run, p_cause, p_limit, p_payload, p_delay);
+    v_answer := _enqueue(v_lane, coalesce(p_now, clock_timestamp()), p_run, p_cause, p_limit, p_payload, p_delay,
+        NULL, 0, p_handlers);
     IF v_answer.refusal IS NOT NULL THEN
         DELETE FROM held_key WHERE kind = 'trigger' AND lane = v_lane AND name = p_key;
     END IF;
@@ -371,12 +384,13 @@ END $$;
 -- A trigger inside the caller's own transaction: reads, and inserts rows of its own; locks no lane (TX-1).
 CREATE FUNCTION arrive(
     p_now timestamptz, p_tag text, p_scope text, p_job text, p_run uuid, p_cause text, p_limit integer,
-    p_payload bytea, p_delay interval, p_key text, p_ttl interval
+    p_payload bytea, p_delay interval, p_handlers text, p_key text, p_ttl interval
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz := coalesce(p_now, clock_timestamp());
     j job;
     v_holder uuid;
+    v_refusal text;
 BEGIN
     IF _is_known(p_run) THEN
         RETURN ROW(p_run, NULL, false)::enqueued;
@@ -385,12 +399,15 @@ BEGIN
     IF NOT FOUND THEN
         RETURN ROW(NULL, 'no such job', false)::enqueued;
     END IF;
-    IF (SELECT unfinished FROM lane WHERE id = j.lane) + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit
-    THEN
-        IF p_key IS NOT NULL THEN  -- a taken key answers before a full lane does
+    v_refusal := CASE
+        WHEN p_handlers IS NOT NULL AND NOT _belongs(j.definition, p_handlers) THEN 'other handler'
+        WHEN (SELECT unfinished FROM lane WHERE id = j.lane)
+            + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit THEN 'lane full' END;
+    IF v_refusal IS NOT NULL THEN
+        IF p_key IS NOT NULL THEN  -- a taken key answers before either
             v_holder := _holder('trigger', j.lane, p_key, v_at);
         END IF;
-        RETURN ROW(v_holder, CASE WHEN v_holder IS NULL THEN 'lane full' END, false)::enqueued;
+        RETURN ROW(v_holder, CASE WHEN v_holder IS NULL THEN v_refusal END, false)::enqueued;
     END IF;
     IF p_key IS NOT NULL THEN
         v_holder := _take_key(j.lane, p_key, p_run, p_ttl, p_now);

@@ -328,7 +328,8 @@ BEGIN
         NULL, NULL, '[]', NULL, NULL, NULL);
     FOR n IN 1 .. 5 BY 4 LOOP  -- one by one, and many in one statement
         PERFORM enqueue(NULL, NULL, v_names, array_fill(v_name, ARRAY[n]),
-            ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), '{manual}', '{10}', '{}', '{}', '{}', '{}', '{}', '{}');
+            ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), '{manual}', '{10}', '{}', '{}', '{}', '{}', '{}',
+            '{}', '{}');
     END LOOP;
     v_claimed := _claim(NULL, v_name, 0, 1, NULL, v_names, 1, '1 minute', v_names, '{1}');
     v_carried := _carry_on(NULL, v_claimed.runs, v_claimed.tokens, v_names, '{}', '{}', NULL, v_name, 0, 2, v_names,
