@@ -224,12 +224,26 @@ class NotSettled(RotaError):
 
 
 class MissingExtra(RotaError, ImportError):
-    """An optional part is not installed; the message is the command that installs it."""
+    """An optional part is not installed; the message has the command that installs what it consists of."""
 
     def __init__(self, extra: str, purpose: str = "") -> None:
         what = f" ({purpose})" if purpose else ""
-        super().__init__(f'this needs the extra {extra!r}{what}: pip install "rota[{extra}]"')
+        parts = " ".join(f'"{each}"' for each in _requirements(extra))
+        super().__init__(f"this needs the extra {extra!r}{what}: pip install {parts}")
         self.extra = extra
+
+
+def _requirements(extra: str) -> list[str]:
+    """The packages of an extra, as the installed distribution lists them."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        listed = requires("rota") or []
+    except PackageNotFoundError:  # run from its sources, uninstalled
+        listed = []
+    marked = [each.partition(";")[::2] for each in listed]
+    ours = (f"extra == '{extra}'", f'extra == "{extra}"')
+    return [name.strip() for name, marker in marked if marker.strip() in ours] or [f"rota[{extra}]"]
 
 
 class AccessDenied(RotaError, PermissionError):
