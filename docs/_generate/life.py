@@ -45,6 +45,9 @@ another row (`Settlement.overruled`).
 | RETRYING | `cancel` was called while it ran | CANCELLED, with its error | nothing |
 | RETRYING or DEAD | its job was unscheduled while it ran | CANCELLED, with its error | nothing |
 
+A body that is cancelled because its node cannot renew the lease (the store is away) has the row "its lease expired": it
+is in the history as LOST, and the next attempt has the next number (RETRY-1).
+
 An outcome whose lease belongs to another node by now is rejected: nothing is written (LEASE-1).
 
 ## Without an attempt ending
@@ -52,7 +55,7 @@ An outcome whose lease belongs to another node by now is rejected: nothing is wr
 | what happens | the run becomes | told |
 |---|---|---|
 | a claim is stored: token and attempt count up, the lease begins | RUNNING | JobTriggered |
-| the node leaves and hands the run back: the attempt is uncounted | QUEUED or RETRYING, as before the claim | nothing |
+| the node leaves and hands the run back, uncounted | QUEUED or RETRYING, as before the claim | nothing |
 | `cancel` of a run that is queued or retrying | CANCELLED | nothing |
 | `cancel` of a running one: its node is told at the next renewal | RUNNING, until the attempt ends | nothing |
 | `unschedule` of its job while it is queued or retrying | CANCELLED | nothing |

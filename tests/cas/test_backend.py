@@ -154,7 +154,7 @@ async def test_whoever_is_always_second_gives_up_and_has_changed_nothing() -> No
     key = await register(backend_on(MemoryStore(shelf)), "job")
     held = dict(shelf.held)
     backend = backend_on(RivalStore(shelf, chance=1.0))
-    with pytest.raises(StoreUnavailable, match="'job' is changed by others"):
+    with pytest.raises(StoreUnavailable, match="'job' was changed by other nodes"):
         await trigger(backend, key)
     assert {name: each.value for name, each in shelf.held.items()} == {name: each.value for name, each in held.items()}
 

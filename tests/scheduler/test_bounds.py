@@ -39,6 +39,12 @@ def test_an_option_beyond_a_billion_is_refused(field: str, number: int) -> None:
     assert str(MOST) in str(caught.value)
 
 
+@pytest.mark.parametrize("lease", [timedelta(microseconds=1), timedelta(milliseconds=99)])
+def test_a_lease_so_short_that_a_node_would_only_renew_it_is_refused(lease: timedelta) -> None:
+    with pytest.raises(ScheduleError, match="lease: must be at least 100 ms"):
+        Scheduler(InProcessBackend(), HandlerRegistry(), lease=lease)
+
+
 @pytest.mark.parametrize("number", TOO_MUCH)
 def test_retention_beyond_a_billion_is_refused(number: int) -> None:
     with pytest.raises(ScheduleError, match=r"retention\.runs"):

@@ -1,4 +1,4 @@
-"""Event stores: which backend they reach, and where their position is kept. Rules: EVENT-4, EVENT-5."""
+"""Which position a scheduler continues from, for every kind of event store. Rules: EVENT-4, EVENT-5."""
 
 from __future__ import annotations
 

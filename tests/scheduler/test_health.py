@@ -20,6 +20,7 @@ from rota import (
     JobDefinition,
     JobNotifyEventStore,
     OnEvent,
+    RunState,
     Scheduler,
 )
 from rota.backend import Census
@@ -27,7 +28,7 @@ from rota.node.run_log import RunLog
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.sqlite import SqliteBackend
 from tests.patience import PATIENCE
-from tests.scheduler.real import manual, ms, registry
+from tests.scheduler.real import manual, ms, ran, registry
 from tests.scheduler.test_log_trouble import ERRORS
 
 
@@ -145,12 +146,13 @@ async def test_a_slot_that_died_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         await scheduler.schedule(manual("good"))
         with monkeypatch.context() as broken:
             broken.setattr(RunLog, "ended", fails)
-            await scheduler.trigger_once("good")
+            run_id = await scheduler.trigger_once("good")
             async with asyncio.timeout(PATIENCE):
                 while (report := await scheduler.health()).status is Health.OK:  # noqa: ASYNC110
                     await asyncio.sleep(0)
-        await scheduler.abandon()  # leaving would wait for the run
-        assert "of 'good' with RuntimeError: a mistake in Rota" in _complaint(report, "slots")
+        assert "of job 'good' with RuntimeError: a mistake in Rota" in _complaint(report, "slots")
+        assert (await scheduler.wait(run_id)).state is RunState.SUCCEEDED, "and its run is settled"
+        assert (await ran(scheduler, "good")).state is RunState.SUCCEEDED, "by another slot"
 
 
 # --- jobs that run on events, where no node has an event store ---

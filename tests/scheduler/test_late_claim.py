@@ -13,8 +13,13 @@ from rota import HandlerRegistry, JobDefinition, Manual, OutcomeUnknown
 from rota.backend import Claim, Claimed, ClaimRequest, JobKey, LeaseRef
 from rota.clock import SystemClock
 from rota.model.run import Cause
-from rota.node.exchange import Capacity, Exchange
+from rota.node.attempt import RunningAttempt
+from rota.node.capacity import Capacity
+from rota.node.exchange import Exchange
+from rota.node.holdings import Holdings
 from rota.node.run_log import RunLog
+from rota.node.run_waiters import RunWaiters
+from rota.node.settling import Settling
 
 LEASE = timedelta(seconds=10)
 
@@ -69,49 +74,36 @@ class StalledStore(LateStore):
         return claimed
 
 
-def _exchange(store: LateStore) -> tuple[Exchange, list[Claim]]:
-    taken: list[Claim] = []
+def _exchange(store: LateStore, capacity: Capacity | None = None) -> tuple[Exchange, Holdings]:
     backend: Any = store
-    exchange = Exchange(
-        backend, HandlerRegistry(), Capacity(4, None), RunLog("node"), node_id="node", lease=LEASE, keep=10
-    )
-    exchange.on_claims = lambda claims, valid_until: taken.extend(claims)
-    return exchange, taken
+    nobody: Any = None
+    holdings = Holdings(capacity or Capacity(4, None), nobody)
+    settling = Settling(backend, holdings, RunWaiters(backend), RunLog("node"), node_id="node", keep=10)
+    return Exchange(backend, HandlerRegistry(), holdings, settling, node_id="node", lease=LEASE), holdings
 
 
 async def test_an_answer_held_up_until_the_lease_is_nearly_over_is_handed_back() -> None:
     store = StalledStore(timedelta(seconds=6))
     exchange, taken = _exchange(store)
-    await exchange(claims=True, others=list)
-    assert taken == []
+    await exchange(claims=True)
+    assert list(taken) == []
     assert [ref.token for ref in store.handed_back] == [1]
 
 
 async def test_an_answer_held_up_a_little_is_begun() -> None:
     store = StalledStore(timedelta(seconds=4))
     exchange, taken = _exchange(store)
-    await exchange(claims=True, others=list)
+    await exchange(claims=True)
     assert len(taken) == 1
     assert store.handed_back == []
 
 
-async def _claim_twice(store: LateStore, room: Capacity | None = None) -> tuple[list[Claim], float]:
-    taken: list[Claim] = []
-    until = [0.0]
-
-    def take(claims: Sequence[Claim], valid_until: float) -> None:
-        taken.extend(claims)
-        until[0] = valid_until
-
-    backend: Any = store
-    exchange = Exchange(
-        backend, HandlerRegistry(), room or Capacity(4, None), RunLog("node"), node_id="node", lease=LEASE, keep=10
-    )
-    exchange.on_claims = take
+async def _claim_twice(store: LateStore, capacity: Capacity | None = None) -> tuple[list[RunningAttempt], float]:
+    exchange, taken = _exchange(store, capacity)
     with pytest.raises(OutcomeUnknown):
-        await exchange(claims=True, others=list)
-    await exchange(claims=True, others=list)
-    return taken, until[0] - store.clock.monotonic()
+        await exchange(claims=True)
+    await exchange(claims=True)
+    return list(taken), max((held.valid_until for held in taken), default=0.0) - store.clock.monotonic()
 
 
 async def test_with_too_little_left_it_is_handed_back() -> None:
@@ -131,14 +123,14 @@ async def test_with_enough_left_it_is_begun_and_counts_on_no_more_than_that() ->
 
 @pytest.mark.parametrize("queue", ["full", "another node's"])
 async def test_if_its_job_has_moved_to_a_queue_without_a_slot_here_it_is_handed_back(queue: str) -> None:
-    store, room = LateStore(LEASE, queue), Capacity(0, {"default": 2, "full": 1})
+    store, capacity = LateStore(LEASE, queue), Capacity(0, {"default": 2, "full": 1})
     now = store.clock.now()
     definition = JobDefinition("other", "handler", Manual())
     fills = Claim(JobKey("default", "other"), uuid4(), definition, b"", Cause.MANUAL, 1, 1, now, now, now, queue="full")
-    room.take([fills])
-    taken, _ = await _claim_twice(store, room)
+    capacity.take([fills])
+    taken, _ = await _claim_twice(store, capacity)
     assert taken == []
     assert [ref.token for ref in store.handed_back] == [1]
-    assert room.running == 1
-    limit, slots = room.promise()
+    assert capacity.running == 1
+    limit, slots = capacity.promise()
     assert (limit, slots) == (2, {"default": 2, "full": 0}), "and every slot is as free as before"

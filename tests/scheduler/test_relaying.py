@@ -11,8 +11,19 @@ from uuid import uuid4
 
 import pytest
 
-from rota import Clock, Event, Failed, Health, InMemoryEventStore, JobContext, JobRun, Scheduler, VirtualClock
-from rota.backend import Audience, Fact, FactKind, FailedDelivery, JobKey
+from rota import (
+    Clock,
+    Event,
+    Failed,
+    Health,
+    InMemoryEventStore,
+    JobContext,
+    JobRun,
+    ScheduleError,
+    Scheduler,
+    VirtualClock,
+)
+from rota.backend import RELAY_LEASE, RESERVED_LOCKS, Audience, Fact, FactKind, FailedDelivery, JobKey
 from rota.node import relay
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry, until
@@ -68,6 +79,19 @@ async def test_a_node_relays_when_the_one_that_did_has_left() -> None:
         await working.schedule(manual("fine"))
         await ran(working, "fine")
         await until(lambda: len(events._events) == 3)
+
+
+@pytest.mark.parametrize("lease", [2, 5, 30])
+async def test_a_dead_relaying_node_delays_events_by_its_lease_and_by_ten_seconds_at_most(lease: int) -> None:
+    clock = VirtualClock()
+    backend, events = InProcessBackend(clock=clock), InMemoryEventStore()
+    assert await backend.outbox(Audience.EVENTS, "dead", lease=min(timedelta(seconds=lease), RELAY_LEASE)) == []
+    async with Scheduler(backend, registry(), events=events, lease=timedelta(seconds=lease)) as heir:
+        await heir.schedule(manual("job"))
+        await clock.advance(timedelta(seconds=min(lease, 10)) - ms(1))
+        assert not events._events
+        await clock.advance(ms(1))
+        assert [event.event_type for event in events._events] == ["JobRegistered"]
 
 
 class ShortTurns(Counted):
@@ -175,3 +199,31 @@ async def test_a_letter_is_logged_where_no_node_has_a_notifier(caplog: pytest.Lo
         await clock.advance(timedelta(hours=2))
         assert [each.name for each in caplog.records if each.name != "rota.runs"] == ["rota.notifier"]
         assert (await scheduler.health()).status is Health.OK
+
+
+@pytest.mark.parametrize("audience", Audience)
+async def test_the_application_cannot_take_the_lock_of_the_relay(audience: Audience) -> None:
+    async with Scheduler(InProcessBackend(), registry()) as scheduler:
+        with pytest.raises(ScheduleError, match=f"lock: must not begin with '{RESERVED_LOCKS}'"):
+            async with scheduler.lock(audience.lock):
+                pytest.fail("it was given")
+
+
+async def test_a_node_that_had_no_notifier_falls_silent_when_another_one_has_one() -> None:
+    clock = VirtualClock()
+    backend, told = InProcessBackend(clock=clock), _Heard()
+    async with Scheduler(backend, registry(bad=_bad)) as silent:
+        await silent.schedule(manual("bad"))
+        await clock.advance()
+        async with Scheduler(backend, registry(), notifier=told, concurrency=0):
+            await silent.trigger_once("bad")
+            await clock.advance(timedelta(minutes=1))
+            assert len(told.runs) == 1
+
+
+class _Heard:
+    def __init__(self) -> None:
+        self.runs: list[JobRun] = []
+
+    async def dead_letter(self, run: JobRun) -> None:
+        self.runs.append(run)

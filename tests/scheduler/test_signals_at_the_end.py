@@ -1,4 +1,4 @@
-"""Signals while a scheduler closes: tried in a process of its own, which one of them might kill. Rules: LEASE-5."""
+"""A signal while a scheduler closes does not kill the process. Tried in a process of its own. Rules: LEASE-5."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pytest
 
 from rota import JobContext, RunState, Scheduler
 from rota.backend import Claim
+from rota.node.holdings import Holdings
 from rota.node.slots import Node
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry
@@ -18,16 +19,17 @@ from tests.scheduler.real import manual, ms, ran, registry
 @pytest.fixture(params=["in time", "after its grace"])
 def asked_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a node claims is asked to stop before a slot comes to it; perhaps so late that it was given up."""
-    take = Node._take
+    take = Holdings.take
 
-    def take_and_ask(node: Node, claims: Sequence[Claim], valid_until: float) -> None:
-        take(node, claims, valid_until)
-        for held in [each for each in node.held if each.claim.key.job_id == "asked"]:
-            node.ask_to_stop(held, "cancelled")
+    def take_and_ask(holdings: Holdings, claims: Sequence[Claim], valid_until: float) -> None:
+        take(holdings, claims, valid_until)
+        for held in [each for each in holdings if each.claim.key.job_id == "asked"]:
+            assert isinstance(held.holder, Node)
+            held.holder.ask_to_stop(held, "cancelled")
             if request.param == "after its grace":
-                node.give_up(held)
+                held.holder.give_up(held)
 
-    monkeypatch.setattr(Node, "_take", take_and_ask)
+    monkeypatch.setattr(Holdings, "take", take_and_ask)
 
 
 @pytest.mark.usefixtures("asked_at_once")
@@ -47,4 +49,4 @@ async def test_a_body_that_was_asked_to_stop_before_it_began_never_begins() -> N
         assert (await ran(scheduler, "other")).state is RunState.SUCCEEDED
         assert began == ["other"]
         node = scheduler._open().node
-        assert (node.room.running, len(node.held)) == (0, 0), "every slot is free again, once"
+        assert (node.capacity.running, len(node.held)) == (0, 0), "every slot is free again, once"

@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 def _says_that_it_still_runs(log: str, job_id: str) -> bool:
-    return f"of '{job_id}': its sync handler still runs in a thread, although the node has left" in log
+    return f"of job '{job_id}': its sync handler still runs in a thread, although the node has left" in log
 
 
 async def test_a_sync_handler_that_does_not_end_is_named_when_its_node_leaves(

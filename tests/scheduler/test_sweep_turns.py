@@ -1,4 +1,4 @@
-"""Sweeps of an event store that keeps its positions itself: one delivers at a time, and holds up nobody for ever.
+"""Of several sweeps of one event store one delivers at a time, and one that hangs is not waited for long.
 
 Rules: EVENT-5.
 """

@@ -1,4 +1,4 @@
-"""Who waits for a run learns how it ended, though retention forgets it at once. Rules: HIST-2, ID-2."""
+"""`scheduler.wait` returns the run although retention deletes it at once. Rules: HIST-2, ID-2."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_runs_that_are_forgotten_at_once_are_told_to_those_who_wait() -> N
         ended = await asyncio.gather(*(scheduler.wait(run_id, SECONDS) for run_id in ids))
         assert [(run.run_id, run.state) for run in ended] == [(run_id, RunState.SUCCEEDED) for run_id in ids]
         assert len(await scheduler.get_run_history("quick")) == 1
-        assert not scheduler._open().node.exchange.endings.are_awaited
+        assert not scheduler._open().node.waiters.are_awaited
 
 
 async def test_a_run_that_nobody_waits_for_is_not_read() -> None:

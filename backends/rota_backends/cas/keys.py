@@ -59,6 +59,12 @@ def lane(key: JobKey) -> str:
     return lanes(key.scope_id) + key.job_id
 
 
+def job_of(lane: str) -> str:
+    """A job as people read it, from the key of its lane."""
+    _, scope_id, job_id = lane.split("/", 2)
+    return f"{job_id!r} in scope {scope_id.replace('%2F', '/').replace('%25', '%')!r}"
+
+
 def runs(key: JobKey) -> str:
     """A job's runs."""
     return f"run/{path(key)}/"
@@ -85,7 +91,7 @@ def taken(kind: str, key: JobKey, text: str) -> str:
 
 
 def replayed(scope_id: str, letter: UUID) -> str:
-    """Of no job: retention may have forgotten whose the letter was."""
+    """Under the scope, not the job: retention may have forgotten the letter and its job."""
     return f"key/replay/{name(scope_id)}/{letter.hex}"
 
 
@@ -100,7 +106,7 @@ def instant_of(key: str) -> datetime:
 
 
 def ready(priority: int, since: int, key: JobKey) -> str:
-    """A place in the line: highest priority first, then who became ready first."""
+    """A place in the line: highest priority first, then the lane that became ready first."""
     return f"ready/{2**31 - 1 - priority:010d}/{since:020d}/{path(key)}"
 
 

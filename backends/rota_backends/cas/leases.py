@@ -1,4 +1,4 @@
-"""What a claim, a settlement and a hand-back do to a lane and its run."""
+"""The changes that a claim, a settlement and a hand-back make to a lane and its run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def as_claim(lane: Lane, run: Run, handler_is_missing: bool = False) -> Claim:
     return Claim(
         lane.key, run.run_id, run.job, run.job.payload if run.payload is None else run.payload, run.cause, run.attempt,
         lane.token, run.started_at, run.first_started_at, lane.lease_until, run.due, run.event, run.depth,
-        (lane.job or run.job).queue, lane.node_id or "", handler_is_missing,
+        (lane.job or run.job).queue, lane.node_id or "", handler_is_missing, run.unreadable,
     )  # fmt: skip
 
 

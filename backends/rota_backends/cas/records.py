@@ -1,4 +1,4 @@
-"""What the keys hold: JSON through the one codec."""
+"""The records under the keys: JSON through the one codec."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from rota.backend.fact import Fact
 from rota.backend.messages import FactKind, JobKey, StoredJob
 from rota.codec import from_dict, to_dict
 from rota.codec.definitions import read_definition
-from rota.model.definition import JobDefinition
+from rota.errors import RotaError
+from rota.model.definition import JobDefinition, Manual
 from rota.model.event import Event
 from rota.model.run import Attempt, Cause, Decision, JobRun, RunState
-from rota.model.validation import length_only
+from rota.model.validation import check_name, length_only
+
+UNREADABLE = "unreadable"  # stands for a handler whose name cannot be read
 
 
 def dump(value: Any, kind: Any) -> bytes:
@@ -28,6 +31,23 @@ def dump(value: Any, kind: Any) -> bytes:
 def load(data: bytes, kind: Any) -> Any:
     """The counterpart of `dump`."""
     return from_dict(json.loads(data), kind)
+
+
+# The errors that reading a damaged record raises: no JSON, a field missing or of another type, a value that is refused.
+DAMAGE = (RotaError, ValueError, TypeError, LookupError, AttributeError)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a record cannot be read, without its values unless the error is ours (OPS-3)."""
+    return str(error) if isinstance(error, RotaError) else type(error).__name__
+
+
+def load_or_none(data: bytes, kind: Any) -> Any:
+    """None for a record that cannot be read: only its own run or job is lost (SAFE-1)."""
+    try:
+        return load(data, kind)
+    except DAMAGE:
+        return None
 
 
 def text_of(definition: JobDefinition) -> str:
@@ -42,9 +62,26 @@ def definition_of(text: str) -> JobDefinition:
 
 
 @lru_cache(maxsize=256)
-def text_without_payload(text: str) -> str:
+def whole_or_part(text: str, scope_id: str, job_id: str) -> tuple[JobDefinition, str | None]:
+    """A stored definition. If it cannot be read: as much of it as can be, and the reason (SAFE-1)."""
+    try:
+        return definition_of(text), None
+    except DAMAGE as error:
+        return _part(text, scope_id, job_id), f"the definition cannot be read: {reason_of(error)}"
+
+
+def _part(text: str, scope_id: str, job_id: str) -> JobDefinition:
+    try:
+        handler = check_name("handler_name", json.loads(text)["handler_name"])
+    except DAMAGE:
+        handler = UNREADABLE
+    return JobDefinition(job_id, handler, Manual(), scope_id=scope_id)
+
+
+@lru_cache(maxsize=256)
+def text_without_payload(text: str, scope_id: str, job_id: str) -> str:
     """For facts, which never show one."""
-    return text_of(evolve(definition_of(text), payload=b""))
+    return text_of(evolve(whole_or_part(text, scope_id, job_id)[0], payload=b""))
 
 
 @define
@@ -77,7 +114,7 @@ class Lane:
     requests: tuple[UUID, ...] = ()  # the last ones that changed the job
     # work
     head: Entry | None = None  # leased, or waiting for a retry: it holds the lane
-    stop: str | None = None  # somebody asked the head to stop
+    stop: str | None = None  # the reason, once the head was asked to stop
     is_removed: bool = False  # the head's job is gone
     queue: list[Entry] = Factory(list)  # in order of arrival
     since: int = 0  # when the lane became ready
@@ -102,7 +139,11 @@ class Lane:
 
     @property
     def job(self) -> JobDefinition | None:
-        return None if self.definition is None else definition_of(self.definition)
+        return None if self.definition is None else whole_or_part(self.definition, *self.key)[0]
+
+    @property
+    def unreadable(self) -> str | None:
+        return None if self.definition is None else whole_or_part(self.definition, *self.key)[1]
 
     @property
     def is_leased(self) -> bool:
@@ -128,7 +169,7 @@ class Lane:
         self.queue = sorted([*self.queue, entry], key=lambda each: each.seq)
 
     def stored(self) -> StoredJob | None:
-        if self.job is None:
+        if self.job is None or self.unreadable is not None:
             return None
         running = self.head.run_id if self.is_leased and self.head is not None else None
         return StoredJob(
@@ -171,6 +212,7 @@ class Run:
     records: int | None = None
     ended_by: UUID | None = None  # the request that cancelled or discarded it
     is_letter: bool = False
+    damage: str | None = None  # why a part of the record could not be read
 
     @property
     def key(self) -> JobKey:
@@ -178,7 +220,11 @@ class Run:
 
     @property
     def job(self) -> JobDefinition:
-        return definition_of(self.definition)
+        return whole_or_part(self.definition, *self.key)[0]
+
+    @property
+    def unreadable(self) -> str | None:
+        return self.damage or whole_or_part(self.definition, *self.key)[1]
 
     def end(self, state: RunState, now: datetime, reason: str | None) -> None:
         self.state, self.ended_at, self.start_at, self.reason = state, now, None, reason
@@ -198,6 +244,29 @@ class Run:
         )  # fmt: skip
 
 
+def read_run(data: bytes) -> Run:
+    """A run. If its event or payload cannot be read, both are left out and `damage` has the reason (SAFE-1)."""
+    run: Run
+    try:
+        run = load(data, Run)
+    except DAMAGE as error:
+        run = from_dict({**json.loads(data), "event": None, "payload": None}, Run)
+        run.damage = f"the stored run cannot be read: {reason_of(error)}"
+    return run
+
+
+def run_of_entry(entry: Entry, lane: Lane, now: datetime, error: Exception) -> Run:
+    """The run of a lane's entry whose record cannot be read: as much of it as the lane knows (SAFE-1)."""
+    definition = lane.definition or text_of(JobDefinition(lane.job_id, entry.handler, Manual(), scope_id=lane.scope_id))
+    run = Run(entry.run_id, entry.seq, *lane.key, definition, entry.cause, now)
+    run.damage = f"the stored run cannot be read: {reason_of(error)}"
+    if lane.is_leased and lane.head is entry:
+        run.state, run.attempt = RunState.RUNNING, 1
+        run.started_at = run.first_started_at = lane.last_attempt_at or now
+        run.node_id, run.token = lane.node_id, lane.token
+    return run
+
+
 @frozen
 class Taken:
     """An idempotency key: which request or run holds it, until when (KEY-2)."""
@@ -208,7 +277,7 @@ class Taken:
 
 @frozen
 class Place:
-    """A lane in the line of those to be claimed: what a claim must know of it before reading it."""
+    """A lane that may be claimed: as much of it as a claim needs before reading the lane."""
 
     key: JobKey
     order: int
@@ -230,7 +299,7 @@ class Holding:
 
 @frozen
 class Holder:
-    """Who holds a named lock, or relays, until when; `token` changes with the holder."""
+    """The holder of a named lock and the end of its lease; `token` changes with the holder."""
 
     holder: str
     until: datetime

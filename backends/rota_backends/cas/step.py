@@ -1,4 +1,4 @@
-"""One try at changing a job: what was read, what follows from it, what is to be written if nobody was faster.
+"""One try at changing a job: the lane as it was read, and the writes to commit if no other node was faster.
 
 Everything about a job is written together with its lane record, and that only at the version it was read with. So
 whatever was read of the job after its lane is still true when the commit succeeds, and a step needs no other guard.
@@ -16,6 +16,7 @@ from rota.model.definition import OnEvent
 from rota.model.run import Cause, Decision, RunState
 from rota_backends.cas import keys
 from rota_backends.cas.records import (
+    DAMAGE,
     Entry,
     Holding,
     Lane,
@@ -25,13 +26,16 @@ from rota_backends.cas.records import (
     Told,
     dump,
     load,
+    load_or_none,
+    read_run,
+    run_of_entry,
     text_without_payload,
 )
 from rota_backends.cas.store import CasStore, Put, Versioned
 
 
 class Moved(Exception):
-    """The job was changed between two reads of a step: what was read does not fit together, so read again."""
+    """The job was changed between two reads of a step: the reads do not fit together, so read again."""
 
 
 class Passed(Exception):
@@ -41,7 +45,7 @@ class Passed(Exception):
 async def run_at(store: CasStore, key: str) -> Run | None:
     """The run under a key, if it is still there."""
     found = (await store.get([key])).get(key)
-    return None if found is None else load(found.value, Run)
+    return None if found is None else read_run(found.value)
 
 
 async def run_by_id(store: CasStore, run_id: UUID) -> Run | None:
@@ -65,11 +69,12 @@ class Step:
         next_tick: Callable[[int], int],
     ) -> None:
         self.now = now
-        self.lane: Lane = Lane(*key) if found is None else load(found.value, Lane)
+        self.lane = lane_of(key, found, now)
         self.tells = tells
         self._store = store
         self._next_tick = next_tick
         self._found = found
+        self._before = dump(self.lane, Lane)
         self._index = index(self.lane)
         self._was_ready = is_ready(self.lane)
         self._puts: dict[str, Put] = {}
@@ -77,7 +82,10 @@ class Step:
     # --- reading ---
 
     async def run_of(self, entry: Entry) -> Run:
-        run = await run_at(self._store, keys.run(self.lane.key, entry.seq))
+        try:
+            run = await run_at(self._store, keys.run(self.lane.key, entry.seq))
+        except DAMAGE as error:
+            return run_of_entry(entry, self.lane, self.now, error)
         if run is None:
             raise Moved
         return run
@@ -88,7 +96,7 @@ class Step:
         return run if run is not None and run.key == self.lane.key else None
 
     async def holder(self, kind: str, text: str, since: Bookmark | None = None) -> UUID | None:
-        """Who holds an idempotency key of this job now; raises `Passed` if a bookmark has moved.
+        """The holder of an idempotency key of this job; raises `Passed` if a bookmark has moved.
 
         The bookmark is read after the lane, which is written only as it was read: if it has not moved, this job was
         registered before it does (EVENT-5). So it need not be part of the commit, where sweeps would be rivals.
@@ -107,7 +115,7 @@ class Step:
         return self._holder((await self._store.get([key])).get(key))
 
     def _holder(self, found: Versioned | None) -> UUID | None:
-        held: Taken | None = None if found is None else load(found.value, Taken)
+        held: Taken | None = None if found is None else load_or_none(found.value, Taken)
         return held.holder if held is not None and self.now < held.until else None
 
     # --- writing ---
@@ -193,7 +201,7 @@ class Step:
 
     def _record(self, audience: Audience, kind: FactKind, definition: str, *more: Any) -> None:
         seq = keys.fact_seq(self.tick(), self.lane.key)
-        told = Told(seq, kind, self.now, text_without_payload(definition), *more)
+        told = Told(seq, kind, self.now, text_without_payload(definition, *self.lane.key), *more)
         self.put(keys.fact(audience, seq), dump(told, Told), expected=0)
 
     def remember(self, *decisions: Decision) -> None:
@@ -216,14 +224,22 @@ class Step:
         if is_ready(lane) and not self._was_ready:
             lane.since = self.tick()
         value = dump(lane, Lane)
-        before = dump(Lane(*lane.key), Lane) if self._found is None else self._found.value
-        if not self._puts and value == before:
+        if not self._puts and value == self._before:
             return []
         after = index(lane)
         gone = [Put(key, None, None) for key in self._index if key not in after]
         new = [Put(key, None, entry) for key, entry in after.items() if self._index.get(key) != entry]
         version = 0 if self._found is None else self._found.version
         return [Put(keys.lane(lane.key), version, value), *gone, *new, *self._puts.values()]
+
+
+def lane_of(key: JobKey, found: Versioned | None, now: datetime) -> Lane:
+    """The lane under a key. One that cannot be read is as good as that of a removed job (SAFE-1): its tokens are above
+    all that were given before, and scheduling the job again writes it anew."""
+    if found is None:
+        return Lane(*key)
+    lane: Lane | None = load_or_none(found.value, Lane)
+    return Lane(*key, token=keys.micros(now)) if lane is None else lane
 
 
 def setting_value(found: Versioned | None) -> int:
@@ -240,7 +256,7 @@ def is_ready(lane: Lane) -> bool:
 
 
 def index(lane: Lane) -> dict[str, bytes]:
-    """The keys by which this lane is found: a pure function of it, so that a change knows what to take away."""
+    """The keys by which this lane is found: a pure function of it, so that a change knows which keys to delete."""
     job, key = lane.job, lane.key
     found: dict[str, bytes] = {}
     if job is not None and lane.next_due is not None:

@@ -1,4 +1,5 @@
-"""What the author of a store writes. The docstrings are the contract; `rota_contracts.StoreContract` tries them."""
+"""The primitives that the author of a store writes. Their docstrings are the contract, which
+`rota_contracts.StoreContract` tests."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Versioned(NamedTuple):
 class Put(NamedTuple):
     """Write `value` (None: delete the key) if the key is at version `expected`: 0 means absent, None whatever it is.
 
-    Deleting what is absent is no error.
+    Deleting an absent key is no error.
     """
 
     key: str
@@ -64,7 +65,7 @@ class CasStore(ABC):
     async def commit(self, puts: Sequence[Put]) -> bool:
         """Write all of them, if each key is at its expected version; else write none and say False.
 
-        At most 50 puts, each key once. Nobody ever sees a part of them.
+        At most 50 puts, each key once. No reader ever sees a part of them.
         """
 
     @abstractmethod

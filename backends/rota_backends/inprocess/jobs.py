@@ -24,14 +24,11 @@ from rota_backends.inprocess.store import Store
 class Jobs(Store):
     """Jobs: registered, replaced, removed, paused."""
 
-    async def standing(self, key: JobKey) -> JobRecord:
+    def _standing(self, key: JobKey) -> JobRecord:
         lane = self._lanes.get(key)
         if lane is None:
             return JobRecord(self.clock.now())
         return JobRecord(self.clock.now(), lane.revision, lane.decided, lane.stored())
-
-    async def register(self, new: Registration) -> Registered:
-        return self._register(new, self.clock.now())
 
     def _register(self, new: Registration, now: datetime) -> Registered:
         key = new.key
@@ -73,7 +70,7 @@ class Jobs(Store):
         self._refresh(lane, now)
         self._wake()
 
-    async def remove(self, removal: Removal) -> bool:
+    def _remove(self, removal: Removal) -> bool:
         lane = self._lanes.get(removal.key)
         if lane is not None and removal.request_id in lane.requests:
             return True
@@ -96,7 +93,7 @@ class Jobs(Store):
         lane.requests = known_requests(lane.requests, removal.request_id)
         return True
 
-    async def pause(self, change: PauseChange) -> bool:
+    def _pause(self, change: PauseChange) -> bool:
         lane = self._lanes.get(change.key)
         if lane is None or lane.definition is None or lane.revision != change.expected:
             return False
@@ -112,7 +109,7 @@ class Jobs(Store):
         self._wake()
         return True
 
-    async def jobs(self, query: JobQuery) -> list[StoredJob]:
+    def _job_page(self, query: JobQuery) -> list[StoredJob]:
         found: list[StoredJob] = []
         for job_id in self._agenda.listing(query.scope_id, self._lanes, query.after):
             job = self._lanes[query.scope_id, job_id].stored()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
 from rota.backend import (
     REPLAY_MEMORY,
-    Bookmark,
     Due,
     DueJob,
     EventLimits,
@@ -29,21 +27,13 @@ from rota_backends.inprocess.store import Store
 class Occurrences(Store):
     """Occurrences: due instants, triggers and events become runs."""
 
-    async def due(self, limit: int) -> Due:
-        now = self.clock.now()
+    def _due(self, limit: int, now: datetime) -> Due:
         jobs = [
             DueJob(lane.key, lane.definition, lane.revision, lane.next_due, lane.paused)
             for lane in self._agenda.due(now, limit)
             if lane.definition is not None and lane.next_due is not None
         ]
         return Due(now, jobs, self._agenda.next_at())
-
-    async def fire(self, batch: Sequence[Firing]) -> list[FireResult]:
-        now = self.clock.now()
-        results = [self._fire(each, now) for each in batch]
-        if FireResult.FIRED in results:
-            self._wake()
-        return results
 
     def _fire(self, firing: Firing, now: datetime) -> FireResult:
         lane = self._lanes.get(firing.key)
@@ -63,7 +53,7 @@ class Occurrences(Store):
         if firing.run_id is not None:
             result = self._fire_run(lane, firing, lane.definition, now)
         lane.decided = firing.decided
-        lane.revision += 1  # whoever read the job before must not write back its old next_due (CRON-4)
+        lane.revision += 1  # a caller that read the job before must not write back its old next_due (CRON-4)
         self._agenda.plan(lane, firing.next_due)
         return result
 
@@ -98,10 +88,6 @@ class Occurrences(Store):
         if lane.bucket is None and lane.head is None:
             self._ready.refresh(lane, now)
 
-    async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
-        now = self.clock.now()
-        return [self._enqueue(each, now) for each in batch]
-
     def _enqueue(self, new: NewRun, now: datetime) -> UUID | Refusal:
         known = self._known(new, now)
         if known is not None:
@@ -123,7 +109,7 @@ class Occurrences(Store):
         if new.delay:
             lane.delay(run, now + new.delay)
             self._refresh(lane, now)
-            self._wake()  # whoever sleeps to the next known instant has to know of this one
+            self._wake()  # a node that sleeps until the next known instant has to know of this one
             return new.run_id
         lane.add(run)
         if lane.bucket is None and lane.head is None and self._ready.refresh(lane, now):
@@ -163,16 +149,6 @@ class Occurrences(Store):
         self._unletter(letter)
         memory = run.queued_at + REPLAY_MEMORY
         self._replays.take((run.lane.key.scope_id, letter.run_id), run.run_id, memory)
-
-    async def notify(
-        self, events: Sequence[Event], limits: EventLimits, *, since: Bookmark | None = None
-    ) -> list[list[UUID | Refusal]]:
-        if since is not None and self._settings.get(since.name, 0) != since.position:
-            return []
-        if not self._subscriptions:
-            return [[]] * len(events)
-        now = self.clock.now()
-        return [self._notify(each, limits, now) for each in events]
 
     def _notify(self, event: Event, limits: EventLimits, now: datetime) -> list[UUID | Refusal]:
         return [self._notify_one(lane, event, limits, now) for lane in self._subscriptions.matching(event)]

@@ -1,4 +1,4 @@
-"""Which lanes may be claimed, by priority and then by who became ready first; and which will be, later."""
+"""The lanes that may be claimed, by priority and then by the time they became ready; and timers for the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ReadyLanes:
         run = lane.head if lane.head is not None else lane.first_waiting()
         if lane.leased or lane.paused is not None or run is None:
             lane.bucket = None
-        elif run is not lane.head or run.start_at is None or run.start_at <= now:  # what stands in line has no timer
+        elif run is not lane.head or run.start_at is None or run.start_at <= now:  # a run in the queue has no timer
             self._offer(lane, run.definition.handler_name)
         else:
             lane.bucket = None

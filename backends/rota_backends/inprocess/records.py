@@ -1,4 +1,4 @@
-"""The rows of the in-process store: mutable, slotted, and turned into values only when somebody reads them."""
+"""The rows of the in-process store: mutable, slotted, and turned into values only when they are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIDY_ABOVE = 1024  # entries of a heap: fewer are not worth looking for stale on
 
 
 class Run:
-    """One run. `removed`: its job is gone; `stop`: somebody asked it to stop."""
+    """One run. `removed`: its job is gone; `stop`: the reason, once it was asked to stop."""
 
     __slots__ = (
         "attempt", "attempts", "cause", "covers", "definition", "depth", "due", "ended_at", "ended_by", "error",

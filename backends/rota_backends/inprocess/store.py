@@ -1,4 +1,4 @@
-"""The shelves of the in-process store, and what every part of it does with them."""
+"""The state of the in-process store, and the steps that several parts of it share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from rota.backend import (
 from rota.clock import Clock
 from rota.model.capability import Capability, Precision
 from rota.model.run import RunState
-from rota_backends.inprocess.books import Agenda, Keys, Locks, Nodes, Outbox, Subscriptions
+from rota_backends.inprocess.agenda import Agenda
+from rota_backends.inprocess.keys import Keys
+from rota_backends.inprocess.nodes import Locks, Nodes
+from rota_backends.inprocess.outbox import Outbox
 from rota_backends.inprocess.ready import ReadyLanes
 from rota_backends.inprocess.records import Lane, Run
+from rota_backends.inprocess.subscriptions import Subscriptions
 
 
 class Store(Backend):
-    """No method awaits anything inside, so each is one step as seen by every node of this process."""
+    """The parts of the backend are classes over this state; the verbs of the port are in `backend`."""
 
     name = "in-process"
     capabilities = Capability.PUSH_WAKEUP
@@ -52,26 +56,9 @@ class Store(Backend):
         self._wakes: list[Callable[[], None]] = []
         self._records_facts = False
 
-    async def open(self) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
-
-    async def now(self) -> datetime:
-        return self.clock.now()
-
-    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        self._wakes.append(wake)
-        return lambda: self._wakes.remove(wake) if wake in self._wakes else None
-
     def _wake(self) -> None:
         for wake in self._wakes:
             wake()
-
-    @property
-    def wants_events(self) -> bool:
-        return bool(self._subscriptions)
 
     def _unletter(self, letter: Run) -> None:
         """The run stays in history as DEAD, under retention like any other."""

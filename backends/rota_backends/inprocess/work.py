@@ -27,9 +27,6 @@ _EXPIRED_PAGE = 100
 class Work(Store):
     """Work: claims, leases, settlements."""
 
-    async def claim(self, request: ClaimRequest) -> Claimed:
-        return self._claim(request, self.clock.now())
-
     def _claim(self, request: ClaimRequest, now: datetime) -> Claimed:
         self._ready.catch_up(now)
         if request.number and self._nodes.is_repeat(request.node_id, request.number):
@@ -107,8 +104,7 @@ class Work(Store):
             return timer or lease
         return min(timer, lease)
 
-    async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
-        now = self.clock.now()
+    def _renew(self, node: NodeInfo, leases: Sequence[LeaseRef], now: datetime) -> Renewal:
         self._nodes.seen(node, now)
         renewal = Renewal(now, [], [], [])
         for ref in leases:
@@ -130,13 +126,6 @@ class Work(Store):
         if lane is None or not lane.leased or lane.token != ref.token:
             return None
         return lane if node_id is None or lane.node_id == node_id else None
-
-    async def settle(
-        self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
-    ) -> tuple[list[bool], Claimed | None]:
-        now = self.clock.now()
-        settled = [self._settle(each, now, keep) for each in batch]
-        return settled, None if then is None else self._claim(then, now)
 
     def _settle(self, new: Settlement, now: datetime, keep: int | None) -> bool:
         lane = self._lanes.get(new.key)
@@ -177,8 +166,7 @@ class Work(Store):
         for kind in facts if self._records_facts else ():
             self._tell(run, kind, now)
 
-    async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        now = self.clock.now()
+    def _hand_back(self, leases: Sequence[LeaseRef], leaving: str | None, now: datetime) -> None:
         for ref in leases:
             lane = self._holding(ref)
             if lane is not None and lane.head is not None:
@@ -206,7 +194,7 @@ class Work(Store):
             lane.add(run)
         self._refresh(lane, now)
 
-    async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
+    def _cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
         run = self._runs.get(run_id.int)
         if run is None or run.lane.key.scope_id != scope_id:
             return False

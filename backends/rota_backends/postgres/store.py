@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rota.backend import Backend, NewRun
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, passes_by_itself
 from rota.errors import ScheduleError
 from rota.model.capability import Capability, Precision
 from rota_backends.postgres import migrations
@@ -43,7 +43,7 @@ class Store(Backend):
             raise ScheduleError("schema", "must be a name of 1 to 63 bytes")
         if pool_size < 1:
             raise ScheduleError("pool_size", "must be at least 1")
-        if isinstance(clock, VirtualClock):
+        if not passes_by_itself(clock):
             self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
         if pooler:
             self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # nobody can listen behind one

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, passes_by_itself
 from rota.errors import NotOpen, OutcomeUnknown, ScheduleError, StoreUnavailable
 from rota.logger import safe_logger
 from rota_backends.sqlite import connecting
@@ -52,7 +52,7 @@ class StoreThread:
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._session: Session | None = None
         self._seen = 0  # SQLite's counter of commits by other connections
-        self._is_real = not isinstance(clock, VirtualClock)
+        self._is_real = passes_by_itself(clock)
         self._commit_took = 0.0
         self._file: tuple[int, int] | None = None  # which one was opened, if any
         self._trouble: str | None = None  # what was told of a broken connection

@@ -156,6 +156,24 @@ class EventDeliveryClauses:
             async with scene.open(only=()):
                 assert len(await told(scene, 5)) == 5
 
+    @clause(
+        "HIST-4",
+        "events wait for a dead node no longer than its lease",
+        level=Level.NODES,
+        uses=("virtual",),
+    )
+    async def test_events_do_not_wait_for_a_dead_node_longer_than_its_lease(self, scene: Scene) -> None:
+        lease = timedelta(seconds=2)
+        async with scene.open(lease=lease) as doomed:
+            await doomed.schedule(manual())
+            await scene.settle()  # this node relays from now on
+            async with scene.open(lease=lease) as heir:
+                await scene.settle()
+                await scene.crash(doomed)
+                await heir.trigger_once("job")
+                await scene.advance(seconds=3)
+                assert await scene.event_types("job") == ["JobRegistered", "JobTriggered", "JobSucceeded"]
+
     @clause("HIST-4", "a failing listener stops neither the other listeners nor the scheduler")
     async def test_a_failing_listener_does_not_stop_anybody(self, scene: Scene) -> None:
         hooked, second, third = HookedEventStore(scene.event_store), set[str](), set[str]()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from datetime import timedelta
+from typing import Any
 
 from rota.model.definition import RetryPolicy
 from rota.model.run import AttemptOutcome, JobRun, RunState
@@ -46,6 +48,31 @@ class CountingClauses:
             run = await scene.run(node, "job")
             await scene.release()
             assert (run.state, run.attempt) == (RunState.RUNNING, 1)
+
+    @clause(
+        "RETRY-1",
+        "an attempt that ended because its lease could not be renewed is in history as LOST, and the next has number 2",
+        uses=("outage", "sleep"),
+    )
+    async def test_an_outage_does_not_leave_an_attempt_out_of_the_count(self, scene: Scene) -> None:
+        @scene.handler("tidy")
+        async def tidy(ctx: Any, payload: bytes) -> None:
+            try:
+                await scene.gate.wait()
+            except asyncio.CancelledError:
+                await scene.sleep(timedelta(seconds=4))  # until the store is back
+                raise
+
+        async with scene.open(lease=LEASE) as node:
+            await node.schedule(manual(handler="tidy", retry=_waits(1, attempts=2)))
+            run = await scene.run(node, "job")
+            with scene.outage():
+                await scene.advance(seconds=PAST_LEASE)
+            await scene.advance(seconds=PAST_LEASE)
+            await scene.release()
+            run = await scene.look(node, run.run_id)
+            assert [each.attempt for each in scene.journal.of("job")] == [1, 2]
+            assert outcomes(run) == [AttemptOutcome.LOST, AttemptOutcome.SUCCEEDED]
 
     @clause("RETRY-1", "max_attempts bounds the attempts: there is never one more")
     async def test_no_attempt_follows_the_last(self, scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -21,14 +22,14 @@ from rota_contracts.scene import Scene
 QUARTER = timedelta(minutes=15)
 
 
-def every(interval: timedelta = QUARTER, handler: str = "ok", **of_trigger: object) -> JobDefinition:
+def every(interval: timedelta = QUARTER, handler: str = "ok", **of_trigger: Any) -> JobDefinition:
     """A job at an interval."""
-    return JobDefinition("job", handler, Every(interval, **of_trigger), retry=STEADY)  # type: ignore[arg-type]
+    return JobDefinition("job", handler, Every(interval, **of_trigger), retry=STEADY)
 
 
-def once(instant: datetime, **of_trigger: object) -> JobDefinition:
+def once(instant: datetime, **of_trigger: Any) -> JobDefinition:
     """A job that is due once."""
-    return JobDefinition("job", "ok", At(instant, **of_trigger), retry=STEADY)  # type: ignore[arg-type]
+    return JobDefinition("job", "ok", At(instant, **of_trigger), retry=STEADY)
 
 
 class EveryClauses:

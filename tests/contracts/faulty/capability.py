@@ -15,7 +15,7 @@ from rota.model.capability import Capability, Precision
 from rota.model.definition import JobDefinition, ScheduleOutcome
 from rota.scheduler.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Agenda
+from rota_backends.inprocess.agenda import Agenda
 from rota_backends.inprocess.records import Lane
 from rota_contracts import BackendHarness
 from tests.contracts.faulty.base import Fault, Wrapped, nodes, of, on, reopened, replaced

@@ -13,7 +13,7 @@ from rota.cron import Cron
 from rota.decide import registration
 from rota.decide.occurrence import first_due
 from rota.model.definition import JobDefinition, ScheduleOutcome
-from rota_backends.inprocess import InProcessBackend, reading
+from rota_backends.inprocess import InProcessBackend, sharing
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, Wrapped, all_of, nodes, on, reopened, replaced, unmarked
 
@@ -235,6 +235,6 @@ FAULTS = [
         "whoever relays does so for as long as a clock says that was set back",
         "CRON-9",
         of("CRON-9", "a_step_back_does_not_keep_the_events_with_a_dead_node"),
-        patch=replaced(reading, "is_relayed", lambda until, now: now < until),
+        patch=replaced(sharing, "is_relayed", lambda until, now: now < until),
     ),
 ]

@@ -11,7 +11,7 @@ from attrs import evolve
 from rota.cron import Cron
 from rota.decide import occurrence
 from rota.model.run import RunState
-from rota_backends.inprocess.books import Keys
+from rota_backends.inprocess.keys import Keys
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, Kept, reopened, replaced

@@ -12,8 +12,8 @@ from rota.model.definition import OnEvent
 from rota.model.event import Event
 from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Subscriptions
 from rota_backends.inprocess.records import Lane
+from rota_backends.inprocess.subscriptions import Subscriptions
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, MakeHarness, on
 

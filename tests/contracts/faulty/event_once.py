@@ -11,9 +11,9 @@ from attrs import evolve
 
 from rota.backend import EventLimits, JobKey, Refusal
 from rota.model.event import Event
-from rota.node.upkeep import Sweep
+from rota.node.sweep import Sweep
 from rota_backends.inprocess import InProcessBackend, occurrences
-from rota_backends.inprocess.books import Keys
+from rota_backends.inprocess.keys import Keys
 from rota_backends.inprocess.records import Lane
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, on, replaced

@@ -19,7 +19,7 @@ from rota.events.notify import JobNotifyEventStore as Decorator
 from rota.model import causation
 from rota.model.event import Event
 from rota.model.run import Decision, DecisionKind, RunState
-from rota.node.upkeep import Sweep
+from rota.node.sweep import Sweep
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane
 from tests.contracts.faulty._naming import of

@@ -16,7 +16,7 @@ from rota.model.validation import check_name, check_payload
 from rota.node.context import JobContext
 from rota.scheduler.triggers import Triggering
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Keys
+from rota_backends.inprocess.keys import Keys
 from tests.contracts.faulty.base import Fault, everywhere, of, on, replaced, rewritten
 
 

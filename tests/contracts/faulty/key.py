@@ -12,7 +12,7 @@ from attrs import evolve
 from rota.backend import Registered, Registration, Removal
 from rota.model.definition import JobDefinition, ScheduleOutcome
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Keys
+from rota_backends.inprocess.keys import Keys
 from tests.contracts.faulty.base import Fault, Wrapped, nodes, of, on, reopened
 
 

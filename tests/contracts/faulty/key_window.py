@@ -10,7 +10,7 @@ from attrs import evolve
 
 from rota.backend import NewRun, Refusal, Registered, Registration
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Keys
+from rota_backends.inprocess.keys import Keys
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faulty.base import Fault, of, on
 from tests.contracts.faulty.key import with_keys

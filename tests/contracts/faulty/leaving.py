@@ -16,6 +16,7 @@ from rota.backend import Claimed, ClaimRequest, Due, FactKind, LeaseRef
 from rota.node import executor, shutdown
 from rota.node.attempt import RunningAttempt
 from rota.node.executor import HandBack
+from rota.node.leases import Leases
 from rota.node.slots import Node
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
@@ -40,7 +41,7 @@ async def _takes_its_time(node: Node, delta: timedelta, hurry: asyncio.Event) ->
     await _until_empty(node, delta + timedelta(minutes=20), hurry)
 
 
-async def _keeps_what_it_cancelled(node: Node, refs: Sequence[LeaseRef]) -> None:
+async def _keeps_what_it_cancelled(leases: Leases, refs: Sequence[LeaseRef]) -> None:
     """Of which only the store is not told."""
 
 
@@ -123,7 +124,7 @@ FAULTS = [
     ), patch=replaced(shutdown, "_until_empty", _hardly_drains)),
     Fault("a leaving node keeps what it cancelled", "LEASE-5", of(
         "LEASE-5", "a_leaving_node_does_not_keep_what_it_cancelled",
-    ), patch=replaced(Node, "hand_back_leases", _keeps_what_it_cancelled)),
+    ), patch=replaced(Leases, "hand_back", _keeps_what_it_cancelled)),
     Fault("a hand-back is told as a failure", "LEASE-5", of(
         "LEASE-5", "a_hand_back_is_not_told_as_a_failure",
     ), on(HandBackIsTold)),

@@ -12,7 +12,7 @@ from rota.backend import ADMINS_TOLD, Audience, Fact, NewRun, Refusal, RunQuery
 from rota.model.run import JobRun, RunState
 from rota.node.relay import ToAdmins
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Keys
+from rota_backends.inprocess.keys import Keys
 from rota_backends.inprocess.records import Run
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, Wrapped, nodes, on, reopened, replaced

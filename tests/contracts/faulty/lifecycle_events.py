@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from attrs import evolve
 
 from rota.backend import (
+    RELAY_LEASE,
     Audience,
     Claimed,
     ClaimRequest,
@@ -33,7 +34,7 @@ from rota.node.relay import Relay
 from rota.node.runtime import Runtime
 from rota.scheduler import scheduler
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Outbox
+from rota_backends.inprocess.outbox import Outbox
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, Patch, on, reopened, replaced
@@ -196,6 +197,13 @@ class OneBatch(InProcessBackend):
         return await super().outbox(audience, node_id, skip=(), **options)
 
 
+class RelaysForTenSeconds(InProcessBackend):
+    """The lease of the relay is the store's, not the node's."""
+
+    async def outbox(self, audience: Audience, node_id: str, **options: Any) -> list[Fact] | None:
+        return await super().outbox(audience, node_id, **{**options, "lease": RELAY_LEASE})
+
+
 def _tells_nobody(*args: Any, events: EventStore | None, **options: Any) -> Runtime:
     """Who has no event store relays too, and forgets what it is given."""
     return Runtime(*args, events=events or InMemoryEventStore(), **options)
@@ -320,6 +328,12 @@ FAULTS = [
         "HIST-4",
         of("HIST-4", "a_node_without_an_event_store_does_not_swallow_events"),
         patch=replaced(scheduler, "Runtime", _tells_nobody),
+    ),
+    Fault(
+        "a dead node relays for ten seconds whatever its lease",
+        "HIST-4",
+        of("HIST-4", "events_do_not_wait_for_a_dead_node_longer_than_its_lease"),
+        on(RelaysForTenSeconds),
     ),
     Fault(
         "a failing listener is the last one",

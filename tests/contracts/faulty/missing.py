@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from rota.backend import NodeInfo, liveness
-from rota_backends.inprocess.books import Nodes
+from rota_backends.inprocess.nodes import Nodes
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, replaced
 

@@ -13,8 +13,8 @@ from rota.decide.occurrence import first_due
 from rota.model.definition import JobDefinition
 from rota.model.event import Event
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Subscriptions
 from rota_backends.inprocess.records import Lane
+from rota_backends.inprocess.subscriptions import Subscriptions
 from tests.contracts.faulty.base import Fault, all_of, of, on, replaced, unmarked
 
 

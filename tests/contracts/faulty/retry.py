@@ -14,11 +14,11 @@ from rota.decide import attempt as decide_attempt
 from rota.decide.attempt import Lost, Stopped
 from rota.model.outcome import Failed, Retry, Succeeded
 from rota.model.run import AttemptOutcome, JobRun, RunState
-from rota.node import executor
+from rota.node import executor, slots
 from rota.node.attempt import RunningAttempt
-from rota.node.executor import SUCCEEDED
+from rota.node.executor import SUCCEEDED, HandBack
 from rota_backends.inprocess import InProcessBackend
-from rota_backends.inprocess.books import Nodes
+from rota_backends.inprocess.nodes import Nodes
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, MakeHarness, Patch, all_of, on, replaced
@@ -217,6 +217,9 @@ FAULTS = [
     Fault("a crash is not counted", "RETRY-1", of(
         "RETRY-1", "a_crash_is_not_left_out_of_the_count",
     ) + of("LEASE-3", "a_run_that_kills_nodes_does_not_go_round_for_ever"), on(CrashesAreFree)),
+    Fault("an attempt that an outage ended is handed back uncounted", "RETRY-1", of(
+        "RETRY-1", "an_outage_does_not_leave_an_attempt_out_of_the_count",
+    ), patch=replaced(slots, "Lost", HandBack)),
     Fault("a hand-back is counted", "RETRY-1", of(
         "RETRY-1", "a_hand_back_uses_no_attempt",
     ) + of("LEASE-5", "a_retry_handed_back_does_not_begin_anew"), on(HandBacksCount)),

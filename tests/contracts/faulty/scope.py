@@ -11,7 +11,7 @@ from rota.backend import JobQuery, RunQuery, StoredJob
 from rota.errors import JobNotFound, RunNotFound
 from rota.model.run import JobRun
 from rota.model.validation import LIFECYCLE_MODULE
-from rota_backends.inprocess import InProcessBackend, books
+from rota_backends.inprocess import InProcessBackend, subscriptions
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faulty.base import Fault, Wrapped, nodes, of, on, replaced
 from tests.contracts.faulty.identity import Book
@@ -134,7 +134,7 @@ FAULTS = [
         "events reach every scope",
         "ID-2",
         of("ID-2", "test_an_event_makes_no_run_in_another_scope"),
-        patch=replaced(books, "hears", _hears_every_scope),
+        patch=replaced(subscriptions, "hears", _hears_every_scope),
     ),
     Fault(
         "reading a missing job raises",

@@ -12,7 +12,7 @@ from rota.backend import Claim
 from rota.decide import attempt as decide_attempt
 from rota.decide.attempt import TimedOut
 from rota.node import executor
-from rota.node.attempt import RunningAttempt
+from rota.node.attempt import RunningAttempt, StopCause
 from rota.node.context import JobContext
 from rota.node.executor import SUCCEEDED
 from rota.node.slots import Node
@@ -50,8 +50,8 @@ def _frees_at_once(node: Node, held: RunningAttempt) -> None:
     node.give_up(held)
 
 
-def _endless_grace(node: Node, held: RunningAttempt) -> None:
-    _cancel(node, held)
+def _endless_grace(node: Node, held: RunningAttempt, cause: StopCause) -> None:
+    _cancel(node, held, cause)
     if held.grace_until is not None:
         held.grace_until += _A_DAY.total_seconds()
 

@@ -1,4 +1,4 @@
-"""A fact is what the outbox holds; read as an `Event` it presents itself, without a second object per fact (HIST-3)."""
+"""The entries of the outbox. A `Fact` is an `Event` too, so that telling it needs no second object (HIST-3)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def _text(instant: datetime | None) -> str | None:
 
 
 class Fact(Event):
-    """`kind` of `run_id` (None: of the job) at `at`; its event's id and data are computed when they are read.
+    """`kind` happened to the run `run_id` (None: to the job) at `at`. The event's id and data are computed when read.
 
-    Encoding two events per run at once would halve the rate of the in-process backend; most are never read.
+    Encoding the data of two events per run would halve the rate of the in-process backend, and most are never read.
     """
 
     __slots__ = (
         "attempt", "cause", "definition", "due", "error", "kind", "next_attempt_at", "records_processed", "revision",
         "seq", "started_at",
     )  # fmt: skip
-    # Facts are built on the hot path: a frozen base costs a call per field, also if only one of these two is its own.
+    # Facts are built on the hot path, where a frozen base would cost a call per field; both have to be replaced.
     __setattr__ = object.__setattr__
     __delattr__ = object.__delattr__
 
@@ -151,7 +151,7 @@ class Fact(Event):
 
 
 def _digest(scope_id: str, job_id: str) -> str:
-    """Job names may be as long as an event id is allowed to be: shorten them, evenly spread."""
+    """A job name may be as long as an event id may be, so it is shortened to a digest."""
     from hashlib import sha256
 
     return sha256(f"{scope_id}\x00{job_id}".encode()).hexdigest()[:32]

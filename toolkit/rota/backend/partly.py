@@ -1,4 +1,4 @@
-"""Calls of several steps: what befalls a later one is told of the whole (OPS-2)."""
+"""Calls of several steps: if a later step fails, a part of the call may be stored (OPS-2)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 
 @contextmanager
 def partly(stored: Iterable[object]) -> Generator[None]:
-    """`StoreUnavailable` says that nothing is stored. When any of `stored` is true that is not so, and the outcome is
-    unknown."""
+    """Raise `OutcomeUnknown` in place of `StoreUnavailable`, which says that nothing is stored, once any of `stored` is
+    true."""
     try:
         yield
     except StoreUnavailable as error:

@@ -1,8 +1,17 @@
-"""The port: what a backend author implements. The docstrings are the contract.
+"""The port: the methods that a backend author implements. The docstrings are the contract.
 
-A backend stores, claims and settles; it decides nothing that needs cron, zones, policies, handlers or random numbers.
-Three decisions are taken inside the store, and passed in as data: is the lane busy, is this key taken, is this lane
-claimable.
+A backend stores, claims and settles. It decides nothing that needs cron, time zones, retry policies, handlers or random
+numbers: the scheduler computes those and passes the result. The backend decides what can only be decided in the step
+that writes:
+
+- do the guards hold, is a repeat the same request, and is an idempotency key taken;
+- is the lane busy (then a tick is skipped), full (then a run is refused) or claimable, and which lane comes first;
+- does any node have the handler (`rota.backend.liveness`);
+- which jobs hear an event, and is its chain of causes too deep (`rota.decide.events`);
+- is a settlement overruled, because the run was asked to stop or its job was removed (`Settlement.overruled`);
+- are two consecutive decisions alike, so that they become one row;
+- which node holds a lock, or relays to an audience;
+- which finished runs are forgotten.
 
 Every write is guarded (revision of the job, next_due of the occurrence, token of the lease, uniqueness of the key) and
 may be repeated with the same arguments: a repeat changes nothing and gives the first answer. Batches succeed or fail
@@ -65,10 +74,8 @@ class Backend(ABC):
     capabilities: Capability = Capability(0)
     resolution: ClassVar[timedelta] = timedelta(microseconds=1)
     max_payload: ClassVar[int] = MAX_PAYLOAD
-    hands: ClassVar[int] = 1  # claims of one node at a time: more where the store works beside the node
-    patience: timedelta = timedelta(
-        seconds=10
-    )  # how long calls of the application ride out an unreachable store (OPS-2)
+    hands: ClassVar[int] = 1  # claims of one node under way at a time: more if the store works beside the node
+    patience: timedelta = timedelta(seconds=10)  # calls of the application retry for so long (OPS-2)
     may_migrate: bool = True  # False: `open` makes and changes no schema, but says what is missing
 
     def __init__(self, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
@@ -82,9 +89,8 @@ class Backend(ABC):
     async def open(self) -> None:
         """Connect; check or create the schema. Safe for many callers at once; calls are counted against `close`.
 
-        Who only wants to look (`rota doctor`) sets `may_migrate` to False first: then a schema that is missing or old
-        is left as it is, and a `RotaError` says what is missing and what makes it. A store without a schema need not
-        care.
+        A caller that only wants to look (`rota doctor`) sets `may_migrate` to False first: then a schema that is
+        missing or old is left as it is, and a `RotaError` says what is missing and which command creates it.
         """
 
     @abstractmethod
@@ -127,8 +133,8 @@ class Backend(ABC):
         record the decisions about what it owed (REG-4, HIST-5).
 
         A leased run goes on, but is never retried. Mark, keys, revision, tokens, history and decisions stay. No claim
-        of the job succeeds after it returned. False where there is no such job or the revision moved; a repeat (same
-        request_id) gives the first answer, also when the job has come back since, as for `register`."""
+        of the job succeeds after it returned. False if there is no such job or the revision moved; a repeat (same
+        request_id) gives the first answer, as for `register`, even if the job was registered again since."""
 
     @abstractmethod
     async def pause(self, change: PauseChange) -> bool:
@@ -139,7 +145,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def jobs(self, query: JobQuery) -> list[StoredJob]:
-        """A page of jobs in code-point order of the job id; `after` is exclusive (HIST-1)."""
+        """A page of jobs in code-point order of the job id; `after` is exclusive (HIST-1). Jobs that cannot be read are
+        left out, here and in `due`; `census` names them (SAFE-1)."""
 
     # --- occurrences ---
 
@@ -163,9 +170,9 @@ class Backend(ABC):
         Several of one job are stored in the order given. If the call fails, `StoreUnavailable` says that none of them
         is stored; where some may be, it is `OutcomeUnknown` (OPS-2).
 
-        What was done stays done, whatever became of the run or its job since: a key that is held by this very run id,
-        and a replay of the same letter within `REPLAY_MEMORY`, found by scope and letter alone, are as good as a known
-        run id, also when `prune` has forgotten those runs. Both are stored in one step with their run.
+        A repeat gives the first answer whatever became of the run or its job since, even if `prune` has forgotten the
+        run: a key that is held by this very run id counts as a known run id, and so does a replay of the same letter
+        within `REPLAY_MEMORY`, which is found by scope and letter alone. Both are stored in one step with their run.
 
         Checked in this order: the run id is known already (a repeat); the job exists; the key is taken (the first run's
         id); the job belongs to one of `handler_names`, if there are any; the letter was replayed already (that run's
@@ -194,23 +201,25 @@ class Backend(ABC):
 
     @abstractmethod
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Hand over at most one run of each claimable lane, at most `limit` in all, by priority, then by who became
-        ready first.
+        """Hand over at most one run of each claimable lane, at most `limit` in all, by priority, then by the
+        time it became ready.
 
         A lane is claimable when its job is not paused, no lease is held, and its head may start: the retrying run if
         there is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in
         one step: token + 1 (strictly increasing per job, across removal too), attempt + 1, lease, node, started_at, the
-        job's last_attempt_at, the TRIGGERED fact. Heads whose handler is not in `handlers` are left alone, unless no
-        node has it: then `handler_is_missing`. A node that was not heard of for its lease, and did not leave, counts as
-        one that has its handlers until the node that asks has itself been in unbroken contact for that lease: after an
-        outage all look dead (`rota.backend.liveness`). A repeat (same node and number) hands over nothing new: it gives
-        the claims of that number that still hold. Expired leases are not taken over but listed, up to 100: the caller
-        settles them with `only_if_expired`."""
+        job's last_attempt_at, the TRIGGERED fact. Runs whose handler is not in `handlers` are left alone, unless no
+        node has it: then `handler_is_missing`. A node that did not renew for its lease, and did not leave, counts as
+        one that has its handlers until the asking node has itself been in unbroken contact for that lease: after an
+        outage every other node looks dead (`rota.backend.liveness`). A run that cannot be read is handed over with
+        `unreadable`, so that it can be dead-lettered; it never keeps other runs from being claimed (SAFE-1).
+
+        A repeat (same node and number) hands over nothing new: it gives the claims of that number that still hold.
+        Expired leases are not taken over but listed, up to 100: the caller settles them with `only_if_expired`."""
 
     @abstractmethod
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
         """The node is alive; its leases last at least `lease` from now (never shorter than before). An expired lease
-        that nobody settled is renewed too; one with another token is `lost` (LEASE-1). Since when the node is in
+        that was not settled yet is renewed too; one with another token is `lost` (LEASE-1). Since when the node is in
         unbroken contact is kept for `claim`."""
 
     @abstractmethod
@@ -227,8 +236,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        """Undo the claims that still hold: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is the
-        node that is gone after this call: it relays no more."""
+        """Undo the claims that still hold: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is a
+        node that is gone after this call: it counts as dead at once, and its relay locks are released."""
 
     @abstractmethod
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
@@ -253,8 +262,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def prune(self, request: Prune) -> int:
-        """Forget at most `limit` entries; how many it was. Unfinished runs and dead letters stay (HIST-2), and so do
-        nodes that were heard of in the last day: `claim` asks for them."""
+        """Forget at most `limit` entries; returns how many. Unfinished runs and dead letters stay (HIST-2), and so do
+        nodes that renewed in the last day: `claim` asks for them."""
 
     @abstractmethod
     async def outbox(
@@ -282,7 +291,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def census(self, scope_id: str | None = None) -> Census:
-        """Counts, live nodes, and the handlers of stored jobs that no live node has (OPS-1)."""
+        """Counts, live nodes, the handlers of stored jobs that no live node has, and the jobs that cannot be read
+        (OPS-1, SAFE-1)."""
 
     @abstractmethod
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:

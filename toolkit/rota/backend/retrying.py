@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from tenacity import wait_random_exponential
 
 from rota.backend.waits import seconds_after
 from rota.errors import OutcomeUnknown, StoreUnavailable
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 STORE_ERRORS = (StoreUnavailable, OutcomeUnknown)
 _TRIES = 4  # of a call, however short the backend's patience
@@ -21,22 +24,22 @@ _PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
 class RetryingCalls:
     """Repeats a call for as long as the backend has patience.
 
-    Every call may be repeated: its run id, request id or guard was made before the first try. What is raised in the end
-    is `OutcomeUnknown` if any try may have happened, else `StoreUnavailable`.
+    Every call may be repeated: its run id, request id or guard was made before the first try. In the end it raises
+    `OutcomeUnknown` if any try may have been carried out, else `StoreUnavailable`.
     """
 
     def __init__(self, patience: timedelta) -> None:
         self._patience = patience.total_seconds()
 
-    async def __call__(self, operation: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+    async def __call__(self, operation: Callable[P, Awaitable[T]], *args: P.args, **options: P.kwargs) -> T:
         try:
             return await operation(*args, **options)
         except STORE_ERRORS as error:
-            return await self._again(error, operation, args, options)
+            return await self._again(error, operation, *args, **options)
 
     async def _again(
-        self, first: Exception, operation: Callable[..., Awaitable[Any]], args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
+        self, first: Exception, operation: Callable[P, Awaitable[T]], *args: P.args, **options: P.kwargs
+    ) -> T:
         until, failures = monotonic() + self._patience, [first]
         while len(failures) < _TRIES or monotonic() < until:
             # A single lost call is repeated at once, like a loop's turn; pauses are for a store that stays away.

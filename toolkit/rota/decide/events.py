@@ -1,4 +1,4 @@
-"""What an event means for a job: does the job hear it, which run stands for it, and why it may get none.
+"""Decisions about events: which jobs hear an event, which run stands for it, and why there may be none.
 
 Pure functions. Stores written in Python call them; a store that matches in SQL keeps the match in one place there and
 asks these for everything else.

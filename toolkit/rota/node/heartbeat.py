@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from rota.backend.messages import JobKey, LeaseRef, Renewal
-from rota.clock import Phase, VirtualClock
+from rota.clock import Phase, passes_by_itself
 from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
 from rota.node.loop import Loop, Turn
@@ -25,6 +25,7 @@ class Heartbeat:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._clock = node.clock
+        self._has_real_time = passes_by_itself(node.clock)
         self._interval = node.lease.total_seconds() / 3
         self._margin = node.lease.total_seconds() * _SAFETY
         self._renewed_at: float | None = None
@@ -45,7 +46,7 @@ class Heartbeat:
         self._end_what_is_over()
         renewed = self._renewed_at
         if renewed is None or self._clock.monotonic() - renewed >= self._interval - _EPSILON:
-            await (self.renew() if isinstance(self._clock, VirtualClock) else self._renew_and_watch())
+            await (self._renew_and_watch() if self._has_real_time else self.renew())
         return Turn(False, self._rest())
 
     async def _renew_and_watch(self) -> None:
@@ -62,7 +63,7 @@ class Heartbeat:
         node, begun, sent = self._node, self._node.exchange.begun, self._clock.monotonic()
         wishes = self._wishes
         # A body that was told to stop because its lease could not be renewed may still run: nobody begins beside it.
-        listed = {(held.claim.key, held.claim.token): held for held in node.held if not held.is_anothers}
+        listed = {(held.claim.key, held.claim.token): held for held in node.held if held.has_lease}
         renewal = await node.backend.renew(node.info(), [held.lease_ref(node.lease) for held in listed.values()])
         # One that was asked for since may be about something that this one came too early for.
         self._renewed_at = sent if wishes == self._wishes else None
@@ -78,25 +79,25 @@ class Heartbeat:
 
     def _lose(self, held: RunningAttempt) -> None:
         # A settlement under way may have ended the lease rightly: only a body that still runs has lost anything.
-        held.is_anothers = True
-        if held in self._node.held and not held.has_ended:
-            log.warning("%s lost its lease to another node", held.label())
+        held.has_lease = False
+        if held in self._node.held and held.is_unfinished:
+            log.warning("%s: another node holds the lease; the body is cancelled", held.label())
             self._node.lose(held)
 
     async def _give_back_strays(self, renewal: Renewal) -> None:
         """Twice seen, they are handed back."""
-        orphans = self._node.orphans(renewal)
+        orphans = self._node.held.orphans(renewal)
         seen = {(ref.key, ref.token) for ref in orphans}
         sure: list[LeaseRef] = [ref for ref in orphans if (ref.key, ref.token) in self._strays]
         self._strays = seen
         if sure:
             log.warning("handing back %d runs whose claim was never answered", len(sure))
             self._node.exchange.forget_unanswered()
-            await self._node.hand_back_leases(sure)
+            await self._node.leases.hand_back(sure)
 
     def _end_what_is_over(self, *, cut_off: bool = False) -> None:
         node, now = self._node, self._clock.monotonic() + _EPSILON
-        for held in [each for each in node.held if not each.has_ended]:
+        for held in [each for each in node.held if each.is_unfinished]:
             if held.grace_until is not None:
                 if now >= held.grace_until:
                     node.give_up(held)
@@ -108,11 +109,11 @@ class Heartbeat:
 
     def _rest(self) -> timedelta | None:
         node, now = self._node, self._clock.monotonic()
-        if isinstance(self._clock, VirtualClock) and not node.held:
-            return None  # a virtual clock asks every node at every instant before anything else
+        if not self._has_real_time and not node.held:
+            return None  # a clock that is moved by hand pokes this loop at every instant
         ends = [self._interval if self._renewed_at is None else self._renewed_at + self._interval - now]
         for held in node.held:
             end = held.deadline if held.grace_until is None else held.grace_until
-            if end is not None and not held.has_ended and not held.is_detached:
+            if end is not None and held.is_unfinished:
                 ends.append(end - now)
         return timedelta(seconds=max(min(ends), _EPSILON))

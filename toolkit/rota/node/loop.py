@@ -1,5 +1,4 @@
-"""One repeated activity of a node: take a turn, rest, take the next. Errors are ridden out with growing, jittered
-rests."""
+"""One repeated activity of a node: take a turn, rest, take the next. After errors the rests grow, with jitter."""
 
 from __future__ import annotations
 
@@ -13,23 +12,34 @@ from tenacity import wait_random_exponential
 
 from rota.backend.retrying import STORE_ERRORS
 from rota.backend.waits import seconds_after
-from rota.clock import Clock, Phase, VirtualClock, current_activity, watch
+from rota.clock import Clock, Driver, Phase, current_activity, driver_of, watch
 from rota.errors import OutcomeUnknown, type_name, without_text
 from rota.logger import safe_logger
+from rota.node.abandon import abandon
 
 log = safe_logger("rota")
 
 _AT_ONCE = 2
-_PARTING = 5.0  # seconds: as long as a store may take to let go of a call
-_LATE = 1.0  # seconds: shorter than this everybody is late now and then
+_PARTING = 5.0  # seconds that a store may take to cancel a call
+_LATE = 1.0  # seconds: shorter delays are normal
 _REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
 
 
 class Turn(NamedTuple):
-    """What a turn says: whether it did anything, and how long it may rest (None: until it is woken)."""
+    """Whether a turn did anything, how long the loop may rest (None: until it is woken), and whether it asked the store
+    at all: only an answer shows that the store is back."""
 
     progressed: bool
     rest: timedelta | None
+    asked: bool = True
+
+
+class NoAnswer(Exception):
+    """Something other than the job store did not answer; it is named in the log."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 class Loop:
@@ -53,7 +63,7 @@ class Loop:
         self._wakes_by: float | None = None  # while it rests
         self._late = (0.0, 0.0)  # by how many seconds it woke too late, and when
         self._turn = turn
-        self._virtual = clock if isinstance(clock, VirtualClock) else None
+        self._driver = driver_of(clock)
         self._poll = poll
         self._error_rest = error_rest  # the longest rest between two tries
         self._wake = asyncio.Event()
@@ -64,17 +74,20 @@ class Loop:
 
     def start(self) -> None:
         self.poke()
-        if self._virtual is not None:
-            self._virtual.join(self)
+        if self._driver is not None:
+            self._driver.join(self)
         self._runner = asyncio.create_task(self._run(), name=f"rota {self.name}")
 
     async def stop(self) -> None:
-        if self._virtual is not None:
-            self._virtual.leave(self)
+        if self._driver is not None:
+            self._driver.leave(self)
         self._is_stopped = True
         if self._runner is not None:
             self._runner.cancel()
-            await asyncio.wait({self._runner}, timeout=_PARTING)  # unless what it called will not be cancelled
+            await asyncio.wait({self._runner}, timeout=_PARTING)
+            if not self._runner.done():
+                abandon(self._runner)
+                log.error("the %s loop: a call ignores its cancellation and is left running", self.name)
             self._runner = None
         self._activity.end()
 
@@ -98,28 +111,27 @@ class Loop:
 
     @property
     def late(self) -> tuple[float, float]:
-        """By how many seconds it came too late out of a rest, and when: the event loop was held by something else. The
-        latest time, or right now, if it should be awake."""
+        """By how many seconds it woke too late from a rest, and when: something else held the event loop. The latest
+        time, or right now, if it should be awake."""
         now = monotonic()
         if self._wakes_by is not None and now - self._wakes_by > _LATE:
             return now - self._wakes_by, now
         return self._late
 
     def poke(self) -> None:
-        """Take a turn now. One that has stopped takes none: who asks it waited for the store meanwhile, and a virtual
-        clock would wait for that turn for ever."""
+        """Take a turn now. A loop that has stopped takes none: a virtual clock would wait for that turn for ever."""
         if not self._is_stopped:
             self._activity.begin()
             self._wake.set()
 
     def wake_in(self, delta: timedelta) -> None:
         """Do not rest longer than `delta` from now (a virtual clock asks again by itself)."""
-        if self._virtual is None and delta < self._poll:
+        if self._driver is None and delta < self._poll:
             asyncio.get_running_loop().call_later(max(delta.total_seconds(), 0.0), self._wake.set)
 
     def look_again(self) -> None:
         """There may be something to do earlier than thought (a virtual clock asks by itself)."""
-        if self._virtual is None:
+        if self._driver is None:
             self._wake.set()
 
     async def _run(self) -> None:
@@ -136,7 +148,7 @@ class Loop:
                 self._activity.progressed()
             elif is_last:
                 return
-            if self._is_stopped:  # and what it called swallowed the cancellation
+            if self._is_stopped:  # and the call swallowed the cancellation
                 return
             await self._rest(turn.rest)
 
@@ -146,15 +158,17 @@ class Loop:
         except asyncio.CancelledError as error:
             if self._runner is None or self._runner.cancelling():
                 raise
-            return self._failed(error, "was cancelled from inside")  # by what it called: no reason to end for ever
+            return self._failed(error, "a call was cancelled from inside")  # no reason to end for ever
         except STORE_ERRORS as error:
             return self._failed(error, "the store does not answer")
+        except NoAnswer as error:
+            return self._failed(error.__cause__ or error, f"{error.name} does not answer")
         except Exception as error:
             if self.failures == 0:
-                log.error("%s failed", self.name, exc_info=without_text(error))
-            return self._failed(error, "failed")
-        if self.failures:
-            log.info("%s goes on after %d failures", self.name, self.failures)
+                log.error("the %s loop failed", self.name, exc_info=without_text(error))
+            return self._failed(error, "a turn failed")
+        if self.failures and turn.asked:
+            log.info("the %s loop works again, after %d failures in a row", self.name, self.failures)
             self.failures = 0
         return turn
 
@@ -172,15 +186,16 @@ class Loop:
     def _failed(self, error: BaseException, what: str) -> Turn:
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:  # at 1, 2, 4, 8 …: an outage must not flood the log
-            log.warning("%s: %s (%d in a row): %s", self.name, what, self.failures, type_name(error))
+            log.warning("the %s loop: %s (%s, %d in a row); it tries again",
+                        self.name, what, type_name(error), self.failures)  # fmt: skip
         if self.failures == 1:
             return Turn(True, timedelta(0))  # a single failure is repeated at once: a late tick would be a misfire
         rest = timedelta(seconds=seconds_after(_REST_AFTER_ERROR, min(self.failures, 20)))
         return Turn(False, min(rest, self._error_rest))
 
     async def _rest(self, rest: timedelta | None) -> None:
-        if self._virtual is not None:
-            await self._rest_virtually(self._virtual, rest)
+        if self._driver is not None:
+            await self._rest_virtually(self._driver, rest)
             return
         seconds = self._poll.total_seconds() if rest is None else min(rest, self._poll).total_seconds()
         if seconds <= 0:
@@ -195,10 +210,10 @@ class Loop:
             self._late = self.late
             self._wakes_by = None
 
-    async def _rest_virtually(self, clock: VirtualClock, rest: timedelta | None) -> None:
+    async def _rest_virtually(self, driver: Driver, rest: timedelta | None) -> None:
         if rest is not None and rest <= timedelta(0):
             rest = None  # it has work at this very instant: the clock asks again as long as anything moves
-        self.wakes_at = clock.after(rest)
+        self.wakes_at = driver.after(rest)
         if not self._wake.is_set():
             self._activity.end()
         await self._wake.wait()

@@ -1,4 +1,4 @@
-"""How a scheduler is set up: every option checked once, where it is given."""
+"""The options of a scheduler, each checked once, when it is given."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from rota.model.validation import (
     whole,
 )
 from rota.node.run_log import LogErrors
+
+MIN_LEASE = timedelta(milliseconds=100)  # with a shorter one a node would do little but renew
 
 
 @frozen(kw_only=True)
@@ -60,10 +62,17 @@ def _check_queue(field: str, queue: object, slots: object) -> tuple[str, int]:
     return name, check_whole(f"{field}[{name!r}]", slots, 1)
 
 
+def _check_lease(field: str, value: Any) -> timedelta:
+    lease = check_duration(field, value)
+    if lease < MIN_LEASE:
+        raise ScheduleError(field, "must be at least 100 ms: a node renews its leases every third of that time")
+    return lease
+
+
 _check_fields = Checks(
     queues=optional(_check_queues),
     concurrency=whole(0),
-    lease=check_duration,
+    lease=_check_lease,
     drain_timeout=optional(check_wait),
     cancel_grace=check_wait,
     retention=instance_of(Retention),

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from rota.backend.messages import Bookmark
 from rota.backend.port import Backend
-from rota.clock import VirtualClock
+from rota.clock import real_seconds
 from rota.events import EventStore
 from rota.events.store import name_of, positions_of
 
@@ -45,7 +45,7 @@ def position_of(backend: Backend, events: EventStore, job_store: int) -> Positio
     """Kept by the event store itself if it ends with its process, else with the jobs (docs/adr/0019)."""
     kept, name = positions_of(events), name_of(events)
     if kept is not None:
-        return _Kept(kept, job_store, None if isinstance(backend.clock, VirtualClock) else _TURN_WITHIN)
+        return _Kept(kept, job_store, real_seconds(backend.clock, _TURN_WITHIN))
     return _Stored(backend, _EVENTS if name is None else f"{_EVENTS}/{name}")
 
 

@@ -15,7 +15,7 @@ from rota.backend.fact import Fact
 from rota.backend.messages import ADMINS_TOLD, RELAY_LEASE, Audience, FailedDelivery, JobKey, RunQuery
 from rota.backend.port import Backend
 from rota.backend.waits import seconds_after
-from rota.clock import Clock, VirtualClock
+from rota.clock import Clock, real_seconds
 from rota.errors import type_name
 from rota.events import EventStore, LoggingNotifier, Notifier
 from rota.events.hooked import is_cancelled_from_outside
@@ -193,9 +193,9 @@ class Relay:
     async def _told(self, *facts: Fact) -> BaseException | None:
         """The error, if there was one. A recipient that does not answer in time has failed; on a virtual clock real
         seconds mean nothing."""
-        is_virtual = isinstance(self._clock, VirtualClock)
+        limit = real_seconds(self._clock, _ANSWERS_WITHIN + len(facts) * _EACH_WITHIN)
         try:
-            async with asyncio.timeout(None if is_virtual else _ANSWERS_WITHIN + len(facts) * _EACH_WITHIN) as time:
+            async with asyncio.timeout(limit) as time:
                 await self._recipient.tell(*facts)
             if time.expired():  # the recipient swallowed the cancellation: it may not have taken the facts
                 return TimeoutError()

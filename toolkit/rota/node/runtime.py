@@ -13,9 +13,10 @@ from rota.node.heartbeat import Heartbeat
 from rota.node.loop import Loop
 from rota.node.options import Options
 from rota.node.relay import Relay, ToAdmins, ToEvents
+from rota.node.retention import Housekeeping
 from rota.node.slots import Node
+from rota.node.sweep import Notify, Sweep
 from rota.node.ticker import Ticker
-from rota.node.upkeep import Housekeeping, Notify, Sweep
 
 
 class Runtime:
@@ -45,7 +46,7 @@ class Runtime:
             keep=options.retention.runs,
             log_errors=options.log_errors,
         )
-        self.works = self.node.room.capacity > 0
+        self.works = self.node.capacity.slots > 0
         self.heartbeat = Heartbeat(self.node)
         self.ticker = Ticker(backend, self.node)
         self.relays: list[Relay] = []

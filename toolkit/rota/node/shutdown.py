@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from rota.backend.retrying import STORE_ERRORS
-from rota.clock import VirtualClock, at_work
+from rota.clock import at_work, passes_by_itself
 from rota.errors import without_text
 from rota.logger import safe_logger
 from rota.model.validation import MAX_DURATION
-from rota.node.attempt import RunningAttempt
+from rota.node.attempt import RunningAttempt, StopCause
 from rota.node.slots import Node
 
 log = safe_logger("rota")
@@ -28,18 +28,19 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
     with at_work(node.clock, "a node that leaves"):  # a virtual clock waits for what follows a timeout
         # What a claim under way brings is handed back with the rest.
         await _while(lambda: node.exchange.is_claiming, _CLAIM_PATIENCE)
-        await node.hand_back_unstarted()
+        await node.leases.hand_back_unstarted()
         await _until_empty(node, MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
         for held in _running(node):
-            node.cancel(held)
+            node.cancel(held, StopCause.LEAVING)
         await _until_empty(node, node.cancel_grace, hurry)
         for held in _running(node):
             node.give_up(held)
         await _while(lambda: node.is_busy, _CALL_PATIENCE)
-        await node.hand_back_unanswered()
+        if node.exchange.is_unanswered:
+            await node.leases.hand_back_unanswered()
         await node.loop.stop()
         await _flush(node)
-        await node.hand_back_unstarted()  # the answer to a claim came late
+        await node.leases.hand_back_unstarted()  # the answer to a claim came late
 
 
 async def _while(condition: Callable[[], bool], patience: float) -> None:
@@ -51,16 +52,16 @@ async def _while(condition: Callable[[], bool], patience: float) -> None:
 
 def _running(node: Node) -> list[RunningAttempt]:
     """Not those that a late claim has just brought: they have no body to end, and are about to be handed back."""
-    return [held for held in node.held if held.slot is not None and not held.has_ended]
+    return [held for held in node.held if held.slot is not None and held.is_unfinished]
 
 
 async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> None:
     """Wait, on the node's clock, until no body runs; not for a virtual clock that nobody moves."""
-    if not node.room.running:
+    if not node.capacity.running:
         return
-    node.emptied.clear()
-    waits = {asyncio.ensure_future(each) for each in (node.clock.sleep(delta), node.emptied.wait(), hurry.wait())}
-    still = _STILL if isinstance(node.clock, VirtualClock) else None
+    node.held.emptied.clear()
+    waits = {asyncio.ensure_future(each) for each in (node.clock.sleep(delta), node.held.emptied.wait(), hurry.wait())}
+    still = None if passes_by_itself(node.clock) else _STILL
     try:
         while True:
             before = node.clock.monotonic()
@@ -77,7 +78,7 @@ async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> No
 async def _flush(node: Node) -> None:
     await _while(lambda: node.exchange.in_flight > 0, _CALL_PATIENCE)
     try:
-        await node.insist(_settle_rest, node)
+        await node.leases.retry_call(_settle_rest, node)
     except STORE_ERRORS:
         log.warning("some outcomes could not be stored; their runs wait for their leases to end")
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The node's hands: slots that claim, run and settle.
+"""The slots of a node, which claim, run and settle.
 
 A slot that runs dry settles everything finished by all slots and claims for all free ones in one exchange, and goes on
 without a task switch. A slot whose handler suspends hands the rest of the work on to the next slot.
@@ -9,33 +9,38 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from datetime import timedelta
 from time import monotonic
 
-from rota.backend.messages import Claim, LeaseRef, NodeInfo, Renewal
+from rota.backend.messages import NodeInfo
 from rota.backend.port import Backend
-from rota.backend.retrying import RetryingCalls
 from rota.clock import current_activity
-from rota.decide.attempt import Stopped, TimedOut
-from rota.errors import LeaseLost
+from rota.decide.attempt import Lost, Outcome, Raised, Stopped, TimedOut
+from rota.errors import LeaseLost, error_text, without_text
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
 from rota.logger import safe_logger
-from rota.node.attempt import RunningAttempt, Slot
-from rota.node.exchange import Capacity, Exchange
+from rota.node.abandon import abandon
+from rota.node.attempt import RunningAttempt, StopCause
+from rota.node.capacity import Capacity
+from rota.node.exchange import Exchange, Exchanged
 from rota.node.executor import Executor, HandBack
+from rota.node.holdings import Holdings
+from rota.node.leases import Leases
 from rota.node.loop import Loop, Turn
 from rota.node.run_log import LogErrors, RunLog
+from rota.node.run_waiters import RunWaiters
+from rota.node.settling import Settling
+from rota.node.slot import Slot
 
 log = safe_logger("rota")
 
 
 _BURST = 0.005  # seconds a slot may run handlers that never suspend before others get the event loop
+_LAST_CHANCE = 1.0  # seconds that bodies have after their last cancellation
 _HOST = socket.gethostname()
-_INSISTENCE = timedelta(seconds=5)  # a node that leaves has no later: a store that is back soon must not cost a lease
 
 
 class Node:
@@ -60,28 +65,28 @@ class Node:
         self.clock = backend.clock
         self.lease = lease
         self.cancel_grace = cancel_grace
-        self.room = Capacity(concurrency, queues, backend.hands)
-        self.held: dict[RunningAttempt, None] = {}
-        self.emptied = asyncio.Event()  # set when the last body of a leaving node has ended
-        self.is_leaving = False
-        self.insist = RetryingCalls(min(backend.patience, _INSISTENCE))
+        self.event_loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.capacity = Capacity(concurrency, queues, backend.hands)
+        self.held = Holdings(self.capacity, self)
+        self.leases = Leases(backend, self.info, lease, self.held)
+        self.waiters = RunWaiters(backend)
         self.run_log = RunLog(node_id, log_errors)
         self.executor = Executor(handlers, services, self._hand_on, self.run_log)
-        self.exchange = Exchange(backend, handlers, self.room, self.run_log, node_id=node_id, lease=lease, keep=keep)
+        self.settling = Settling(backend, self.held, self.waiters, self.run_log, node_id=node_id, keep=keep)
+        self.exchange = Exchange(backend, handlers, self.held, self.settling, node_id=node_id, lease=lease)
         self.loop = Loop("work", self._look_for_work, self.clock)
-        self.event_loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.is_leaving = False
+        self.dead_slot: tuple[str, float] | None = None  # the last slot that died: how, and when in real time
         self.on_facts: Callable[[], None] = lambda: None  # told when the outbox may hold something new
         self.on_timeout: Callable[[], None] = lambda: None  # told when an attempt with a deadline begins
-        self.exchange.on_claims = self._take
-        self.exchange.on_settled = self._settled
-        self.exchange.on_next = self.loop.wake_in
         self._handlers = handlers
         self._started_at = self.clock.now()
-        self._ready: deque[RunningAttempt] = deque()
+        self._ready = self.held.ready
         self._idle: list[Slot] = []
         self._slots: set[Slot] = set()
+        self._given_up: set[Slot] = set()  # their bodies ignored their cancellation and still run
         self._looks = False
-        self._asking = 0  # exchanges and hand-backs under way
+        self._exchanging = 0
         self._is_cut_off = False
         self._is_stopped = False
         self._yield_at = 0.0
@@ -89,17 +94,16 @@ class Node:
 
     def info(self) -> NodeInfo:
         """The node as it reports itself."""
-        names, room = self._handlers.names(), self.room
+        names, capacity = self._handlers.names(), self.capacity
         return NodeInfo(
-            self.node_id, names, room.capacity, room.running, _HOST, os.getpid(), self.lease, self._started_at
+            self.node_id, names, capacity.slots, capacity.running, _HOST, os.getpid(), self.lease, self._started_at
         )
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way that must not be cut off: a claim whose answer nobody hears, and a hand-back
-        that the store does not hear, leave their runs to their leases, an attempt the poorer. A body that has ended may
-        be about to be handed back: its place is taken until it is."""
-        return self._asking > 0 or self.room.running > 0
+        """Whether a claim, settlement or hand-back is under way, or a body. Interrupting a call strands its runs until
+        their leases expire and costs an attempt; a body that has ended keeps its place until it is handed back."""
+        return self._exchanging > 0 or self.leases.under_way > 0 or self.capacity.running > 0
 
     # --- waking ---
 
@@ -110,7 +114,7 @@ class Node:
             self._wake_one()
 
     def _hand_on(self) -> None:
-        """The slot that runs now is about to wait: what it would have done next is for another."""
+        """The slot that runs now is about to wait: another one does what it would have done next."""
         if self._ready or self.exchange.has_finished or self._looks:
             self._wake_one()
 
@@ -122,7 +126,7 @@ class Node:
             slot.activity.begin()
             if slot.wake is not None and not slot.wake.done():
                 slot.wake.set_result(None)
-        elif len(self._slots) <= self.room.capacity:  # one more than runs at once, to settle while all others wait
+        elif len(self._slots) <= self.capacity.slots:  # one more than runs at once, to settle while all others wait
             self._add_slot()
 
     def _add_slot(self) -> None:
@@ -130,13 +134,6 @@ class Node:
         slot.activity.begin()
         self._slots.add(slot)
         slot.runner = asyncio.create_task(self._work(slot), name="rota slot", context=self._context.copy())
-
-    async def _look_for_work(self) -> Turn:
-        """The safety net under the wake-ups: poll, and wait for retries and delays."""
-        moved = await self.exchange_once()
-        self._hand_on()
-        next_at = self.exchange.next_at
-        return Turn(moved, None if next_at is None else next_at - self.exchange.store_now())
 
     # --- the slots ---
 
@@ -156,13 +153,21 @@ class Node:
                     await self._exchange_or_leave_it(slot)
                 else:
                     await self._park(slot)
+        except Exception as error:
+            self._note_death(slot, error)
         finally:
             self._retire(slot)
+
+    def _note_death(self, slot: Slot, error: Exception) -> None:
+        """A defect of Rota's: another slot takes over, and health() tells (OPS-1)."""
+        at = "" if slot.held is None else f" at {slot.held.label()}"
+        self.dead_slot = (f"a slot died{at} with {error_text(error)}", monotonic())
+        log.error("a slot of the node died%s; another one takes its place", at, exc_info=without_text(error))
 
     def _has_to_exchange(self) -> bool:
         if self._is_cut_off:
             return False
-        # While others claim, what is to be looked for waits for their end: it may have come too late for them.
+        # While others claim, a wake-up waits for their end: it may have come too late for them.
         exchange = self.exchange
         return (exchange.has_finished and exchange.can_settle) or (
             self._looks and not self.is_leaving and exchange.can_claim
@@ -172,6 +177,7 @@ class Node:
         """However the slot ended, another one has to go on with what it would have done next."""
         slot.activity.end()
         self._slots.discard(slot)
+        self._given_up.discard(slot)
         if slot in self._idle:
             self._idle.remove(slot)
         self._hand_on()
@@ -183,212 +189,177 @@ class Node:
         await slot.wake
         slot.wake = None
 
+    # --- exchanges ---
+
+    async def _look_for_work(self) -> Turn:
+        """The safety net under the wake-ups: poll, and wait for retries and delays."""
+        done = await self._exchange()
+        self._hand_on()
+        next_at = self.exchange.next_at
+        return Turn(done.moved, None if next_at is None else next_at - self.settling.store_now(), done.asked)
+
     async def _exchange_or_leave_it(self, slot: Slot) -> None:
         try:
-            if await self.exchange_once():
+            if (await self._exchange()).moved:
                 slot.activity.progressed()
         except Exception:
-            self._is_cut_off = True  # what is finished is kept; the loop tries again, with growing rests, and says why
+            self._is_cut_off = True  # outcomes are kept; the loop tries again, with growing rests, and logs why
             self.loop.poke()
 
     async def exchange_once(self) -> bool:
         """Settle, claim, rescue; True if anything moved."""
-        self._looks = self._looks and not self.exchange.can_claim  # who claims nothing uses up no wake-up
-        self._asking += 1
+        return (await self._exchange()).moved
+
+    async def _exchange(self) -> Exchanged:
+        self._looks = self._looks and not self.exchange.can_claim  # an exchange without a claim uses up no wake-up
+        self._exchanging += 1
         try:
-            claims = not self.is_leaving and self.room.capacity > 0
-            moved, looks = await self.exchange(claims=claims, others=self._not_mine)
+            done = await self.exchange(claims=not self.is_leaving and self.capacity.slots > 0)
             self._is_cut_off = False
-            self._looks = self._looks or looks
-            if self.is_leaving and not self._is_stopped:  # what a claim under way brought: nobody will begin it
-                await self.hand_back_unstarted()
-            return moved
+            self._looks = self._looks or done.look_again
+            if done.moved:
+                self.on_facts()
+            if done.next_in is not None:
+                self.loop.wake_in(done.next_in)
+            if self.is_leaving and not self._is_stopped:  # a claim under way brought runs that no slot will begin
+                await self.leases.hand_back_unstarted()
+            return done
         finally:
-            self._asking -= 1
+            self._exchanging -= 1
 
     async def rescue(self) -> None:
         """Settle expired leases now; a tick waits for it (CRON-8)."""
-        await self.exchange.settle_lost(self._not_mine(await self.exchange.expired()))
+        await self.exchange.rescue()
+        self.on_facts()
         self.wake()
-
-    def _not_mine(self, expired: Sequence[Claim]) -> list[Claim]:
-        """What this node itself still works on is not lost: its heartbeat will renew it."""
-        mine = {(held.claim.key, held.claim.token) for held in self.held}
-        return [claim for claim in expired if (claim.key, claim.token) not in mine]
-
-    def _take(self, claims: Sequence[Claim], valid_until: float) -> None:
-        for claim in claims:
-            held = RunningAttempt(claim, self, valid_until)
-            self.held[held] = None
-            self._ready.append(held)
-        self.on_facts()
-
-    def _settled(self, several: Sequence[RunningAttempt]) -> None:
-        for held in several:
-            self.held.pop(held, None)
-        self.on_facts()
 
     # --- one attempt ---
 
     async def _run(self, held: RunningAttempt, slot: Slot) -> None:
-        claim = held.claim
-        slot.held, held.slot = held, slot
-        if claim.definition.timeout is not None:
-            held.deadline = self.clock.monotonic() + claim.definition.timeout.total_seconds()
+        slot.held = held
+        if held.begin(slot) and held.claim.definition.timeout is not None:
+            held.deadline = self.clock.monotonic() + held.claim.definition.timeout.total_seconds()
             self.on_timeout()
-        outcome = await self.executor.perform(held)
-        slot.held = None
-        held.has_ended = True
+        try:
+            outcome = await self.executor.perform(held)
+        except Exception as error:  # not the body's: the run is settled all the same (LOG-2)
+            outcome = Raised(error)
+        is_wanted = held.end()
         if slot.was_cancelled:
             await slot.calm()
-        if held.is_detached or self._is_stopped:  # nothing more is stored of it
-            return
-        if not isinstance(outcome, HandBack):
-            self.exchange.finish(held, self.exchange.settlement(held, outcome))
-        elif held.is_anothers:
-            self.held.pop(held, None)
-        else:
-            self.run_log.handed_back(claim, self.exchange.store_now)
-            await self.hand_back([held])
-            return
-        self._free(held)
+        if is_wanted and not self._is_stopped:
+            await self._finish(held, outcome)
+        slot.held = None
 
-    def _free(self, held: RunningAttempt) -> None:
-        self.room.leave(held.claim)
-        if self.is_leaving and not self.room.running:
-            self.emptied.set()
+    async def _finish(self, held: RunningAttempt, outcome: Outcome | HandBack) -> None:
+        if isinstance(outcome, HandBack) and held.has_lease and held.cause is StopCause.LEASE:
+            outcome = Lost()  # the body ran and is going to run again: that counts (RETRY-1)
+        if not isinstance(outcome, HandBack):
+            self.held.free(held)
+            self.settling.finish(held, outcome)
+        elif not held.has_lease:
+            self.held.free(held)
+            self.held.forget((held,))
+        else:
+            self.run_log.handed_back(held.claim, self.settling.store_now)
+            await self.leases.hand_back_attempts([held])
 
     # --- asking bodies to end ---
 
     def time_out(self, held: RunningAttempt) -> None:
         """Its time is over (LEASE-4)."""
-        held.is_timed_out = True
-        self.cancel(held)
+        self.cancel(held, StopCause.TIMEOUT)
 
     def ask_to_stop(self, held: RunningAttempt, reason: str) -> None:
-        """Somebody cancelled the run (CANCEL-1)."""
+        """The run was cancelled (CANCEL-1)."""
         held.stop_reason = reason
-        self.cancel(held)
+        self.cancel(held, StopCause.CANCELLED)
 
     def lose(self, held: RunningAttempt) -> None:
-        """The lease belongs to somebody else, or soon will (LEASE-2)."""
-        held.is_lost = True
+        """The lease is another node's, or may be soon (LEASE-2)."""
         if held.slot is not None:
-            self.cancel(held)
+            self.cancel(held, StopCause.LEASE)
         elif held in self._ready:
-            self._ready.remove(held)
-            self._free(held)
-            self.held.pop(held, None)
+            self.held.withdraw(held)
 
-    def cancel(self, held: RunningAttempt) -> None:
+    def cancel(self, held: RunningAttempt, cause: StopCause) -> None:
         """Ask the body to end, once; from now on it has `cancel_grace`."""
-        if held.has_ended or held.grace_until is not None:
-            return
-        held.grace_until = self.clock.monotonic() + self.cancel_grace.total_seconds()
-        if held.slot is not None and held.slot.runner is not None and not held.is_threaded:
+        is_first = held.stop(cause, self.clock.monotonic() + self.cancel_grace.total_seconds())
+        if is_first and held.slot is not None and held.slot.runner is not None and not held.is_threaded:
             held.slot.runner.cancel()
 
     def give_up(self, held: RunningAttempt) -> None:
         """The body ignored its cancellation for `cancel_grace`: free its lane and its slot, let it go on (LEASE-4)."""
-        if held.has_ended or held.is_detached:
+        if not held.is_unfinished:
             return
-        held.is_detached = True
-        self._free(held)
+        held.give_up()
+        self.held.free(held)
         if held.slot is not None:
-            held.slot.is_replaced = True
-            held.slot.activity.end()
-            self._slots.discard(held.slot)
-        elif held in self._ready:
+            self._replace(held.slot)
+        else:
             self._ready.remove(held)
-        if held.is_lost or (held.stop_reason is None and not held.is_timed_out):
-            self.held.pop(held, None)
-            self.exchange.left_to_leases.add((held.claim.key, held.claim.token))  # no stray: a body of it runs
-            return
-        log.warning("%s ignores its cancellation; its lane is freed", held.label())
+        if held.has_lease and (held.is_timed_out or held.stop_reason is not None):
+            self._settle_without_body(held)
+        else:
+            self.held.forget((held,))
+            self.held.leave_to_lease(held.claim.key, held.claim.token)  # no orphan: a body of it runs
+
+    def _replace(self, slot: Slot) -> None:
+        """Another slot takes its place; this one ends with its body."""
+        slot.is_replaced = True
+        slot.activity.end()
+        self._slots.discard(slot)
+        self._given_up.add(slot)
+
+    def _settle_without_body(self, held: RunningAttempt) -> None:
+        log.warning("%s: handler %r ignores its cancellation; the attempt is settled and the job goes on without it",
+                    held.label(), held.claim.definition.handler_name)  # fmt: skip
         outcome = TimedOut() if held.is_timed_out else Stopped(held.stop_reason or "")
-        self.exchange.finish(held, self.exchange.settlement(held, outcome))
+        self.settling.finish(held, outcome)
         self._wake_one()
 
     async def extend_lease(self, held: RunningAttempt, delta: timedelta) -> None:
-        """The lease lasts at least `delta` from now; raises `LeaseLost` when it is another's already, or nobody's."""
+        """The lease lasts at least `delta` from now; raises `LeaseLost` if it is another node's, or given up."""
+
+        def check() -> None:
+            """A lease that was given up must not be stored again, and a node that has left must not seem alive."""
+            if not held.is_unfinished or self._is_stopped:
+                raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
+
         sent = self.clock.monotonic()
-        renewal: Renewal = await RetryingCalls(self.backend.patience)(self._extend, held, delta)
+        renewal = await self.leases.extend(held, delta, check)
         if renewal.lost:
-            held.is_anothers = True
+            held.has_lease = False
             self.lose(held)
             raise LeaseLost(f"the lease of {held.label()} belongs to another node")
         held.valid_until = max(held.valid_until, sent + delta.total_seconds())
 
-    async def _extend(self, held: RunningAttempt, delta: timedelta) -> Renewal:
-        """Each try looks first: of a body that was given up meanwhile nothing is stored any more, and a node that has
-        left must not seem alive."""
-        if held.has_ended or held.is_detached or self._is_stopped:
-            raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
-        return await self.backend.renew(self.info(), [held.lease_ref(delta)])
-
-    # --- giving back ---
-
-    async def hand_back(self, several: Sequence[RunningAttempt]) -> None:
-        """Undo claims, uncounted, and free their places; also when that is cut off, for the body may have given away
-        the slot's asyncio task: held for ever they would be renewed for ever."""
-        try:
-            await self.hand_back_leases([held.lease_ref(self.lease) for held in several])
-        finally:
-            for held in several:
-                self.held.pop(held, None)
-                self._free(held)  # now: who leaves waits until nothing is left here
-
-    async def hand_back_leases(self, refs: Sequence[LeaseRef]) -> None:
-        """The same by value, of whatever this node does not hold."""
-        self._asking += 1
-        try:
-            await self.insist(self.backend.hand_back, refs)
-        except Exception as error:  # of whatever kind: those that still run are to be drained all the same
-            kind = type(error).__name__
-            log.warning("%d runs could not be handed back (%s); they wait for their leases to end", len(refs), kind)
-        finally:
-            self._asking -= 1
-
-    async def hand_back_unstarted(self) -> None:
-        """Claimed, but no slot has begun it."""
-        unstarted = list(self._ready)
-        self._ready.clear()
-        for held in unstarted:
-            held.has_ended = True  # nobody is to cancel it, or to give it up
-        if unstarted:
-            await self.hand_back(unstarted)
-
-    async def hand_back_unanswered(self) -> None:
-        """Claimed perhaps, but the answer was lost: the claim is not repeated any more, so the store is asked."""
-        if not self.exchange.is_unanswered:
-            return
-        leases = [held.lease_ref(self.lease) for held in self.held]
-        try:
-            renewal: Renewal = await self.insist(self.backend.renew, self.info(), leases)
-        except Exception as error:  # of whatever kind: what is finished is to be settled all the same
-            kind = type(error).__name__
-            log.warning("what the last claim brought cannot be known (%s); it waits for its leases to end", kind)
-            return
-        await self.hand_back_leases(self.orphans(renewal))
-
-    def orphans(self, renewal: Renewal) -> list[LeaseRef]:
-        """Leases of this node that nobody here works on: the answer to a claim was lost."""
-        known = self.exchange.left_to_leases | {(held.claim.key, held.claim.token) for held in self.held}
-        return [ref for ref in renewal.orphans if (ref.key, ref.token) not in known]
+    # --- the end ---
 
     async def stop(self) -> None:
         """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""
         self.is_leaving = self._is_stopped = True
         await self.loop.stop()
-        runners = [slot.runner for slot in self._slots if slot.runner is not None]
         for slot in self._slots:
             slot.is_replaced = True
+        ending = [*self._slots, *(slot for slot in self._given_up if slot.is_in_thread)]
+        runners = [slot.runner for slot in ending if slot.runner is not None]
         for runner in runners:
             runner.cancel()
         if runners:
-            await asyncio.wait(runners, timeout=1)
-        for slot in self._slots:
-            slot.activity.end()
+            await asyncio.wait(runners, timeout=_LAST_CHANCE)
+        for slot in [*self._slots, *self._given_up]:
+            self._abandon(slot)
         self._slots.clear()
         self._idle.clear()
         self.executor.close()
+
+    def _abandon(self, slot: Slot) -> None:
+        """A body that ignores its cancellation must not keep the process alive."""
+        slot.activity.end()
+        if slot.runner is None or slot.runner.done():
+            return
+        abandon(slot.runner)
+        if slot.held is not None:
+            log.error("%s: handler %r ignores its cancellation and is left running; the process can end without it",
+                      slot.held.label(), slot.held.claim.definition.handler_name)  # fmt: skip

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from rota.backend.messages import Census, JobKey, NodeInfo
 from rota.backend.port import Backend
+from rota.backend.retrying import RetryingCalls
 from rota.model.run import Decision
 from rota.model.validation import DEFAULT_SCOPE, check_limit, check_name
-from rota.node.upkeep import Housekeeping
+from rota.node.retention import Housekeeping
 
 
 class Admin:
     """For operators: `scheduler.admin`. Works while the scheduler is open."""
 
-    def __init__(self, backend: Backend, call: Callable[..., Awaitable[Any]], housekeeping: Housekeeping) -> None:
+    def __init__(self, backend: Backend, call: RetryingCalls, housekeeping: Housekeeping) -> None:
         self._backend = backend
         self._call = call
         self._housekeeping = housekeeping
@@ -24,8 +22,7 @@ class Admin:
         """Counts of one scope, or of all."""
         if scope_id is not None:
             scope_id = check_name("scope_id", scope_id)
-        census: Census = await self._call(self._backend.census, scope_id)
-        return census
+        return await self._call(self._backend.census, scope_id)
 
     async def nodes(self) -> tuple[NodeInfo, ...]:
         """The nodes alive now."""
@@ -34,8 +31,7 @@ class Admin:
     async def decisions(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE, limit: int = 100) -> list[Decision]:
         """The recorded decisions about occurrences that made no run of their own, newest first (HIST-5)."""
         key = JobKey(check_name("scope_id", scope_id), check_name("job_id", job_id))
-        found: list[Decision] = await self._call(self._backend.decisions, key, limit=check_limit(limit))
-        return found
+        return await self._call(self._backend.decisions, key, limit=check_limit(limit))
 
     async def prune(self) -> int:
         """Delete now what retention does not keep; the number of deleted entries."""

@@ -16,7 +16,7 @@ from rota.errors import RotaError, StoreUnavailable, error_text, safe_text
 from rota.model.health import Check, Health, HealthReport
 from rota.node.loop import Loop
 from rota.node.slots import Node
-from rota.node.upkeep import has_had_event_store
+from rota.node.sweep import has_had_event_store
 
 T = TypeVar("T")
 
@@ -112,12 +112,10 @@ def _loops(loops: list[Loop]) -> Check:
 
 
 def _slots(node: Node) -> Check:
-    """Only a mistake in Rota ends a slot with an error; the node goes on renewing the lease of its run."""
-    ended = [(held, held.slot.runner) for held in node.held if held.slot is not None and held.slot.runner is not None]
-    errors = [(held, runner.exception()) for held, runner in ended if runner.done() and not runner.cancelled()]
-    died = [f"{held.label()} with {error_text(error)}" for held, error in errors if error is not None]
-    detail = f"ended with an error; restart the node to free: {_shortened('; '.join(died))}" if died else ""
-    return Check("slots", Health.DEGRADED if died else Health.OK, detail)
+    """Only a defect of Rota ends a slot with an error; another one has taken its place."""
+    if node.dead_slot is None or node.dead_slot[1] <= monotonic() - _REMEMBERS_BLOCKING:
+        return Check("slots", Health.OK)
+    return Check("slots", Health.DEGRADED, _shortened(node.dead_slot[0]))
 
 
 def _event_loop(node: Node, loops: list[Loop]) -> Check:

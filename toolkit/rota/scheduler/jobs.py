@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-from rota.backend.messages import JobKey, JobQuery, JobRecord, PauseChange, Registered, StoredJob
+from rota.backend.messages import JobKey, JobQuery, PauseChange, Registered, StoredJob
 from rota.backend.port import Backend
 from rota.backend.retrying import RetryingCalls
 from rota.decide.registration import registration, removal, resumption
@@ -56,7 +56,7 @@ class Jobs:
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
-            standing: JobRecord = await self._call(self._backend.standing, key)
+            standing = await self._call(self._backend.standing, key)
             began = began or standing.now
             change, outcome = registration(standing, new, definition.idempotency_key, began, request_id)
             if change is None:
@@ -74,7 +74,7 @@ class Jobs:
         self._warnings.unscheduled(key)
         with _naming(key):
             while True:
-                standing: JobRecord = await self._call(self._backend.standing, key)
+                standing = await self._call(self._backend.standing, key)
                 if standing.job is None:
                     return False
                 if await self._call(self._backend.remove, removal(standing.job, standing.now, request_id)):
@@ -105,7 +105,7 @@ class Jobs:
 
     async def get(self, key: JobKey) -> StoredJob | None:
         """The job, if there is one."""
-        standing: JobRecord = await self._call(self._backend.standing, key)
+        standing = await self._call(self._backend.standing, key)
         return standing.job
 
     async def page(self, scope_id: str, limit: int, after: str | None) -> list[JobDefinition]:
@@ -113,7 +113,7 @@ class Jobs:
         if after is not None:
             after = check_name("after", after)
         query = JobQuery(check_name("scope_id", scope_id), check_limit(limit), after)
-        jobs: list[StoredJob] = await self._call(self._backend.jobs, query)
+        jobs = await self._call(self._backend.jobs, query)
         return [job.definition for job in jobs]
 
     async def status(self, key: JobKey) -> JobStatus | None:
@@ -127,7 +127,7 @@ class Jobs:
         )  # fmt: skip
 
     async def _existing(self, key: JobKey) -> _Found:
-        standing: JobRecord = await self._call(self._backend.standing, key)
+        standing = await self._call(self._backend.standing, key)
         if standing.job is None:
             raise JobNotFound(key.job_id, key.scope_id)
         return _Found(standing.job, standing.now)

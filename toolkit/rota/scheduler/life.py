@@ -18,7 +18,7 @@ from rota.events.notify import Notify
 from rota.logger import safe_logger
 from rota.node.runtime import Runtime
 from rota.node.shutdown import leave
-from rota.node.upkeep import job_store_id
+from rota.node.sweep import job_store_id
 
 log = safe_logger("rota")
 
@@ -109,11 +109,11 @@ class Life:
 
     # --- leaving ---
 
-    async def leave(self, runtime: Runtime) -> None:
-        """Drain the node, deliver the last events, close the backend."""
+    async def leave(self, runtime: Runtime, *, is_cancelled: bool = False) -> None:
+        """Drain the node, deliver the last events, close the backend. After Ctrl-C handlers are cancelled at once."""
         try:
             if runtime.works:
-                await leave(runtime.node, self._drain_timeout, self.hurry)
+                await leave(runtime.node, timedelta(0) if is_cancelled else self._drain_timeout, self.hurry)
             await asyncio.gather(*(relay.loop.finish(_LAST_EVENTS) for relay in runtime.relays))
         finally:  # also when leaving itself is cancelled, even twice: nothing may run behind a closed scheduler
             # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.

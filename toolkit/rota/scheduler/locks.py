@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import timedelta
 
 from rota.backend.messages import RESERVED_LOCKS, LockGrant
 from rota.backend.port import Backend
-from rota.backend.retrying import STORE_ERRORS
-from rota.clock import VirtualClock, at_work, current_activity, watch
+from rota.backend.retrying import STORE_ERRORS, RetryingCalls
+from rota.clock import at_work, current_activity, passes_by_itself, watch
 from rota.errors import LeaseLost, LockTaken, ScheduleError
 from rota.logger import safe_logger
 from rota.model.ids import new_node_id
@@ -23,12 +23,10 @@ _SHORTEST = timedelta(milliseconds=10)
 _SAFETY = 0.1  # of a lock's time: a block whose lock cannot be renewed is cancelled this much before it ends
 _RELEASE_TIMEOUT = 1.0  # seconds that releasing may delay a caller that was cancelled
 
-Call = Callable[..., Awaitable[LockGrant | None]]
-
 
 @asynccontextmanager
 async def hold_lock(
-    backend: Backend, call: Call, name: str, ttl: timedelta, wait: timedelta | None
+    backend: Backend, call: RetryingCalls, name: str, ttl: timedelta, wait: timedelta | None
 ) -> AsyncGenerator[LockGrant, None]:
     """Take the lock, renew it while the block runs, release it after. See `Scheduler.lock`."""
     name, ttl = check_name("lock", name), check_duration("ttl", ttl)
@@ -70,7 +68,7 @@ async def hold_lock(
 
 
 async def _release(
-    backend: Backend, call: Call, name: str, holder: str, renewing: asyncio.Task[None], is_cancelled: bool
+    backend: Backend, call: RetryingCalls, name: str, holder: str, renewing: asyncio.Task[None], is_cancelled: bool
 ) -> None:
     """Release the lock once its renewal has ended. A caller that is cancelled gets only a short try: its lease may be
     ending, and a store that does not answer must not delay it."""
@@ -98,7 +96,7 @@ async def _let_go(backend: Backend, name: str, holder: str) -> None:
 
 
 async def _acquire(
-    backend: Backend, call: Call, name: str, holder: str, ttl: timedelta, wait: timedelta | None
+    backend: Backend, call: RetryingCalls, name: str, holder: str, ttl: timedelta, wait: timedelta | None
 ) -> tuple[LockGrant, float]:
     """The lock, and when it was asked for: it lasts at least its ttl from then on."""
     clock = backend.clock
@@ -167,7 +165,7 @@ class _Renewal:
     async def _ask(self) -> LockGrant | None:
         """Give up in time to cancel the block before the lock ends, even if the store does not answer."""
         asking = self._backend.lock(self._grant.name, self._holder, self._ttl)
-        if isinstance(self._clock, VirtualClock):
+        if not passes_by_itself(self._clock):
             return await asking
         left = self._valid_until - self._ttl.total_seconds() * _SAFETY - self._clock.monotonic()
         call = asyncio.ensure_future(asking)

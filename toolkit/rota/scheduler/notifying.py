@@ -33,7 +33,7 @@ class Notifying:
         an empty answer means that it has moved (EVENT-5)."""
         if not self._backend.wants_events:
             return [[]] * len(events)
-        answers: list[list[UUID | Refusal]] = await self._call(self._backend.notify, events, self._limits, since=since)
+        answers = await self._call(self._backend.notify, events, self._limits, since=since)
         if any(Refusal.LANE_FULL in answer for answer in answers):
             full = next(event for event, answer in zip(events, answers, strict=True) if Refusal.LANE_FULL in answer)
             raise LaneFull(f"event {full.event_id}", full.scope_id, self._limits.lane_limit)

@@ -9,7 +9,7 @@ from uuid import UUID
 from rota.backend.messages import JobKey, RunQuery
 from rota.backend.port import Backend
 from rota.backend.retrying import RetryingCalls
-from rota.clock import VirtualClock
+from rota.clock import real_seconds
 from rota.errors import OutcomeUnknown, RunNotFound
 from rota.model.ids import new_run_id
 from rota.model.run import JobRun
@@ -46,14 +46,13 @@ class Runs:
         return await self._find(query)
 
     async def _find(self, query: RunQuery) -> list[JobRun]:
-        runs: list[JobRun] = await self._call(self._backend.runs, query)
-        return runs
+        return await self._call(self._backend.runs, query)
 
     async def cancel(self, runtime: Runtime, run_id: UUID, scope_id: str) -> bool:
         """See `Scheduler.cancel`."""
         run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
         try:
-            cancelled: bool = await self._call(self._backend.cancel, run_id, scope_id, "cancelled", new_run_id())
+            cancelled = await self._call(self._backend.cancel, run_id, scope_id, "cancelled", new_run_id())
         except OutcomeUnknown as error:
             raise error.about(scope_id=scope_id, run_id=run_id) from error
         if cancelled and any(held.claim.run_id == run_id for held in runtime.node.held):
@@ -64,10 +63,9 @@ class Runs:
         """See `Scheduler.discard`."""
         run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
         try:
-            discarded: bool = await self._call(self._backend.discard, run_id, scope_id, new_run_id())
+            return await self._call(self._backend.discard, run_id, scope_id, new_run_id())
         except OutcomeUnknown as error:
             raise error.about(scope_id=scope_id, run_id=run_id) from error
-        return discarded
 
     async def replay(self, run_id: UUID, scope_id: str) -> UUID:
         """See `Scheduler.replay`."""
@@ -87,7 +85,7 @@ class Runs:
         if until is not None:
             until += self._backend.clock.monotonic()
         run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
-        waiters = runtime.node.exchange.endings
+        waiters = runtime.node.waiters
         with waiters.of(scope_id, run_id) as ending:
             return await self._until_ended(run_id, scope_id, until, ending, waiters.glance)
 
@@ -119,6 +117,4 @@ class Runs:
     def _read_timeout(self, until: float | None) -> float | None:
         """A store that does not answer keeps the caller little longer than the timeout."""
         clock = self._backend.clock
-        if until is None or isinstance(clock, VirtualClock):
-            return None
-        return max(until - clock.monotonic(), _ONE_READ)
+        return None if until is None else real_seconds(clock, max(until - clock.monotonic(), _ONE_READ))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
@@ -111,7 +112,8 @@ class Scheduler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         if self._life.runtime is not None:
-            await self._life.leave(self._life.runtime)
+            is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+            await self._life.leave(self._life.runtime, is_cancelled=is_cancelled)
 
     async def abandon(self) -> None:
         """End as a killed process would: nothing is drained, settled or handed back. For tests of crashes."""

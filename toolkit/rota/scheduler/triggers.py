@@ -114,7 +114,7 @@ class Triggering:
 
     async def _queue_page(self, page: Sequence[NewRun]) -> list[UUID | RotaError]:
         try:
-            answers: list[UUID | Refusal] = await self._call(self._backend.enqueue, page)
+            answers = await self._call(self._backend.enqueue, page)
         except OutcomeUnknown as error:
             return [_about(new, error) for new in page]
         except StoreUnavailable as error:

@@ -8,7 +8,7 @@ from rota.backend.retrying import STORE_ERRORS, RetryingCalls
 from rota.handlers import HandlerRegistry
 from rota.logger import safe_logger
 from rota.model.definition import JobDefinition, OnEvent
-from rota.node.upkeep import has_had_event_store
+from rota.node.sweep import has_had_event_store
 
 log = safe_logger("rota")
 

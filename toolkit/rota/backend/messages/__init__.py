@@ -1,4 +1,4 @@
-"""What crosses the port: values only, grouped by theme."""
+"""The values that cross the port, grouped by theme."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ REQUESTS_KNOWN = 8
 
 
 def known_requests(before: tuple[UUID, ...], new: UUID) -> tuple[UUID, ...]:
-    """What a job knows after one more, the newest first."""
+    """The requests that a job knows after one more, the newest first."""
     return (new, *before)[:REQUESTS_KNOWN]
 
 
@@ -52,7 +52,7 @@ class StoredJob:
 
 @frozen
 class JobRecord:
-    """What the store knows under a job key, removed jobs included: revision and decided mark outlive the job
+    """The record under a job key, removed jobs included: revision and decided mark outlive the job
     (CRON-4)."""
 
     now: datetime
@@ -85,7 +85,7 @@ class Registration:
 
 
 class Registered(Enum):
-    """What became of a registration."""
+    """The result of a registration."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"

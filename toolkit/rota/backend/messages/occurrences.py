@@ -66,20 +66,20 @@ class Firing:
 
 
 class FireResult(Enum):
-    """What became of a firing."""
+    """The result of a firing."""
 
     FIRED = "fired"
     SKIPPED = "skipped"  # the lane was busy; recorded
     DECIDED = "decided"  # there was nothing to fire; the decisions are recorded
     BLOCKED = "blocked"  # the run in the way has an expired lease: rescue it first, nothing was written (CRON-8)
-    STALE = "stale"  # somebody else decided it, or the job changed; nothing was written
+    STALE = "stale"  # another node decided it, or the job changed; nothing was written
 
 
 @define(eq=False)
 class NewRun:
     """Store a run of a job, in the lane's order of arrival.
 
-    The job's id is empty for a replay whose letter is not known any more: only the memory of an earlier one can answer.
+    For a replay of a letter that was forgotten the job id is empty: only the memory of an earlier replay can answer.
     """
 
     key: JobKey
@@ -94,12 +94,12 @@ class NewRun:
     handler_names: frozenset[str] | None = None  # the job must belong to one of them; None: to any
 
 
-# How long it is remembered by which run a letter was replayed, whatever retention does (RETRY-5).
+# For so long a second replay of a letter returns the first replay's run, whatever retention does (RETRY-5).
 REPLAY_MEMORY = timedelta(days=7)
 
 
 class Refusal(Enum):
-    """Why no run stands for an `NewRun`."""
+    """Why no run was stored for a `NewRun`."""
 
     NO_SUCH_JOB = "no such job"
     NO_SUCH_RUN = "no such dead letter"
@@ -109,7 +109,7 @@ class Refusal(Enum):
 
 @define(eq=False)
 class EventLimits:
-    """What holds for the runs of events; `memory` is how long an event's key is remembered (EVENT-3)."""
+    """Limits for the runs of events; `memory` is how long an event's key is remembered (EVENT-3)."""
 
     memory: timedelta
     lane_limit: int

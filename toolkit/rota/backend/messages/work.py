@@ -91,7 +91,7 @@ class Settlement:
 
     Built by the constructors in `rota.decide.attempt`. `claim` of a success is what it ends, for a store that tells
     facts without reading them back. `wait` is the time to the next attempt of a RETRYING run. With `only_if_expired`
-    the lease must have ended: another node settles what its holder lost.
+    the lease must have ended: another node settles a run whose holder lost it.
     """
 
     key: JobKey
@@ -119,7 +119,7 @@ class Settlement:
 
 @define(eq=False)
 class Renewal:
-    """What a heartbeat learns: leases lost, runs asked to stop (with the reason), and leases held but not listed."""
+    """The answer to a heartbeat: leases lost, runs asked to stop (with the reason), and leases held but not listed."""
 
     now: datetime
     lost: list[LeaseRef]

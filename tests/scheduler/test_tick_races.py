@@ -1,4 +1,4 @@
-"""A tick between the reading of a job and its change: no occurrence is decided twice (CRON-4)."""
+"""CRON-4: a tick between the reading of a job and its change decides no occurrence twice."""
 
 from __future__ import annotations
 

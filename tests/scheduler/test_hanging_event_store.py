@@ -1,4 +1,4 @@
-"""An event store or a notifier that hangs holds up the job it hangs on, and nobody else (HIST-4)."""
+"""HIST-4: an event store or a notifier that hangs delays the job it hangs on and no other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rota import (
     OnEvent,
     Scheduler,
 )
-from rota.node import relay, upkeep
+from rota.node import relay, sweep
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ran, registry, until
 
@@ -136,7 +136,7 @@ class HangsOnce(InMemoryEventStore):
 async def test_an_event_is_delivered_though_the_event_store_did_not_answer_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep, "_ANSWERS_WITHIN", 0.05)
+    monkeypatch.setattr(sweep, "_ANSWERS_WITHIN", 0.05)
     events, seen = HangsOnce(), list[str]()
 
     async def sees(ctx: JobContext) -> None:

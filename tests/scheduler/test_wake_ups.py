@@ -1,4 +1,4 @@
-"""What becomes due earlier than anybody thought is noticed at once, not at the next poll. Rules: CRON-5, RETRY-2."""
+"""A run that becomes due earlier than expected starts at once, not at the next poll. Rules: CRON-5, RETRY-2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that hangs, a thread with an event loop of its own, and a chain of events that goes round the event store.
+"""A store that hangs delays neither health nor timeouts nor the end of lost bodies.
 
 Rules: OPS-1, OPS-2, LEASE-4, EVENT-6.
 """

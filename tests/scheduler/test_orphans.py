@@ -1,4 +1,4 @@
-"""Leases of a node that nobody there works on are handed back by its heartbeat: wholly, and no body begins on them.
+"""A heartbeat hands back leases that have no attempt on their node, and no body begins on them.
 
 Rules: RETRY-1, RUN-1.
 """

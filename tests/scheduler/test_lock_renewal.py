@@ -1,4 +1,4 @@
-"""A store that keeps the renewal of a lock waiting: the block is told before anybody else may have it (LEASE-8)."""
+"""LEASE-8: a block whose lock cannot be renewed is cancelled before another block can have the lock."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is replaced, cancelled or released leaves nothing behind in memory; and many kinds of jobs cost no more each.
-
-Rules: HIST-2, LEASE-8.
-"""
+"""Replaced, cancelled and released things leave nothing behind in memory. Rules: HIST-2, LEASE-8."""
 
 from __future__ import annotations
 

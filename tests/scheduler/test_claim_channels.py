@@ -1,5 +1,4 @@
-"""A node with two hands claims with one while it works on what the other brought; it never takes more than it has
-room for (LEASE-7), and a repeat is the same request of the same hand."""
+"""LEASE-7: a node claims on one channel while it works on another's batch, and never takes more than it has slots."""
 
 from __future__ import annotations
 
@@ -16,9 +15,12 @@ from rota.backend import Claim, Claimed, ClaimRequest, JobKey, Settlement
 from rota.clock import SystemClock
 from rota.decide.attempt import succeeded
 from rota.model.run import Cause
-from rota.node.attempt import RunningAttempt
-from rota.node.exchange import Capacity, Exchange
+from rota.node.capacity import Capacity
+from rota.node.exchange import Exchange, Exchanged
+from rota.node.holdings import Holdings
 from rota.node.run_log import RunLog
+from rota.node.run_waiters import RunWaiters
+from rota.node.settling import Settling
 from rota_backends.inprocess import InProcessBackend
 
 LEASE = timedelta(seconds=10)
@@ -55,13 +57,15 @@ class Scene:
     def __init__(self, concurrency: int, queues: Mapping[str, int] | None = None) -> None:
         self.store = SlowStore()
         backend: Any = self.store
-        self.room = Capacity(concurrency, queues, hands=2)
-        self.exchange = Exchange(
-            backend, HandlerRegistry(), self.room, RunLog("node"), node_id="node", lease=LEASE, keep=10
-        )
+        nobody: Any = None
+        self.capacity = Capacity(concurrency, queues, channels=2)
+        self.holdings = Holdings(self.capacity, nobody)
+        log, waiters = RunLog("node"), RunWaiters(backend)
+        self.settling = Settling(backend, self.holdings, waiters, log, node_id="node", keep=10)
+        self.exchange = Exchange(backend, HandlerRegistry(), self.holdings, self.settling, node_id="node", lease=LEASE)
 
-    async def begin(self) -> asyncio.Task[tuple[bool, bool]]:
-        exchange = asyncio.create_task(self.exchange(claims=True, others=list))
+    async def begin(self) -> asyncio.Task[Exchanged]:
+        exchange = asyncio.create_task(self.exchange(claims=True))
         await asyncio.sleep(0)
         return exchange
 
@@ -78,7 +82,7 @@ async def test_each_hand_has_its_share_and_its_numbers() -> None:
     for answer in scene.store.answers:
         answer.set_result(5)
     await asyncio.gather(first, second)
-    assert scene.room.running == 10
+    assert scene.capacity.running == 10
     last = await scene.begin()
     assert scene.asked[2:] == [(0, 3, 0)], "all slots are taken: a claim may only ask what has expired"
     scene.store.answers[2].set_result(0)
@@ -88,7 +92,7 @@ async def test_each_hand_has_its_share_and_its_numbers() -> None:
 async def test_a_third_exchange_claims_nothing_while_both_hands_do() -> None:
     scene = Scene(10)
     under_way = [await scene.begin(), await scene.begin()]
-    assert await scene.exchange(claims=True, others=list) == (False, False)
+    assert not (await scene.exchange(claims=True)).asked
     assert len(scene.store.asked) == 2
     for answer in scene.store.answers:
         answer.set_result(0)
@@ -133,7 +137,7 @@ async def test_what_was_not_answered_is_asked_again_by_the_same_hand() -> None:
     assert scene.store.asked[2] is scene.store.asked[1]
     scene.store.answers[2].set_result(5)
     await again
-    assert scene.room.running == 10
+    assert scene.capacity.running == 10
 
 
 async def test_it_is_hungry_only_while_there_may_be_more_and_a_share_is_free() -> None:
@@ -153,16 +157,14 @@ async def test_it_is_hungry_only_while_there_may_be_more_and_a_share_is_free() -
 @pytest.mark.parametrize(("settled", "is_hungry"), [(5, False), (4, True)])
 async def test_jobs_that_only_went_on_are_no_sign_that_others_wait(settled: int, is_hungry: bool) -> None:
     scene = Scene(10)
-    taken: list[Claim] = []
-    scene.exchange.on_claims = lambda claims, valid_until: taken.extend(claims)
     first = await scene.begin()
     scene.store.answers[0].set_result(5)
     await first
-    for claim in taken:
-        scene.room.leave(claim)
-    nobody: Any = None
-    for claim in taken[:settled]:
-        scene.exchange.finish(RunningAttempt(claim, nobody, 0.0), succeeded(claim, "node"))
+    taken = list(scene.holdings)
+    for held in taken:
+        scene.holdings.free(held)
+    for held in taken[:settled]:
+        scene.settling.add(held, succeeded(held.claim, "node"))
     second = await scene.begin()
     scene.store.answers[1].set_result(5)
     await second

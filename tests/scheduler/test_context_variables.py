@@ -1,4 +1,4 @@
-"""Context variables: a run sees neither those of whoever triggered it nor those of the run before. Rules: RUN-3."""
+"""Slots outlive runs, yet a run sees no context variables of its trigger or of the run before. Rules: RUN-3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Leaving while something is under way. Rules: LEASE-5, HIST-3."""
+"""A node that leaves while claims, settlements or hand-backs are under way loses and repeats nothing.
+
+Rules: LEASE-5, HIST-3.
+"""
 
 from __future__ import annotations
 
@@ -358,7 +361,7 @@ async def test_a_claim_answered_while_a_body_is_drained_is_handed_back_and_keeps
         run = await client.get_run(run_id)
         assert run is not None
         assert (run.state, run.attempts) == (RunState.QUEUED, ())
-        assert node.room.running == 0
+        assert node.capacity.running == 0
 
 
 class _SlowToRescue(InProcessBackend):
@@ -637,7 +640,7 @@ async def test_a_body_that_ends_just_before_it_would_be_given_up_is_handed_back(
             await started.wait()
             node = scheduler._open().node
         run = await client.get_run(run_id)
-        is_given_up = bool(node.exchange.left_to_leases)
+        is_given_up = node.held.has_left_some_to_leases
         assert run is not None
         assert run.state is (RunState.RUNNING if is_given_up else RunState.QUEUED)
 

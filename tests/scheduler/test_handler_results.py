@@ -1,4 +1,4 @@
-"""Odd things that handlers are, and return. Rules: RETRY-3."""
+"""Unusual handlers and unusual return values have a defined outcome. Rules: RETRY-3."""
 
 from __future__ import annotations
 
