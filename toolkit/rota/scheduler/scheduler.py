@@ -132,15 +132,9 @@ class Scheduler:
 
     def _make_runtime(self, job_store: int) -> Runtime:
         return Runtime(
-            self._backend,
-            self._handlers,
-            self._services,
-            self._options,
-            events=self._events,
-            notifier=self._notifier,
-            notify=self._notifying.deliver,
-            job_store=job_store,
-        )
+            self._backend, self._handlers, self._services, self._options,
+            events=self._events, notifier=self._notifier, notify=self._notifying.deliver, job_store=job_store,
+        )  # fmt: skip
 
     def _open(self) -> Runtime:
         return self._life.open()
@@ -287,13 +281,10 @@ class Scheduler:
         """OK, DEGRADED or DOWN, with the reasons; never raises for what the store does (OPS-1, SAFE-2)."""
         runtime = self._open()
         return await check_up(
-            self._backend,
-            runtime.node,
-            runtime.loops,
-            runtime.ticker.unplanned,
+            self._backend, runtime.node, runtime.loops, runtime.ticker.unplanned,
             dead_letter_alarm=self._options.dead_letter_alarm,
             waits_for_events=self._warnings.waits_for_events,
-        )
+        )  # fmt: skip
 
     @property
     def admin(self) -> Admin:
