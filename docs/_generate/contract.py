@@ -17,12 +17,13 @@ RULES = Path(__file__).parent.parent / "reference" / "rules.toml"
 _INTRODUCTION = """\
 # The contract
 
-Rota's promises, rule by rule. The clauses of the [contract pack](contract-pack.md) test every backend; each rule lists its
-clauses. Errors, docstrings and failing clauses use the same ids. Version {version} of the contract has {clauses} clauses.
+Rota's promises, rule by rule. The clauses of the [contract pack](contract-pack.md) test every backend; each rule lists
+its clauses. Errors, docstrings and failing clauses use the same ids. Version {version} of the contract has {clauses}
+clauses.
 
-Marks after a clause: *nodes* means that it uses several nodes on one store, *durable* that the store is closed and opened
-again, *distributed* that each node is in its own process, *port* that it calls the backend without a node; *with* and
-*without* name capabilities. Clauses without a level are core: they cannot be known deviations.
+Marks after a clause: *nodes* means that it uses several nodes on one store, *durable* that the store is closed and
+opened again, *distributed* that each node is in its own process, *port* that it calls the backend without a node; *with*
+and *without* name capabilities. Clauses without a level are core: they cannot be known deviations.
 """
 
 

@@ -45,9 +45,9 @@ _INTRODUCTION = """\
 
 _REST = """
 `Retention(runs={runs}, age={age}, dead_letters=None)`: the runs kept per job, and for how long. Dead letters are kept
-until they are replayed or discarded, unless `dead_letters` is a duration. A trigger whose outcome was unknown is repeated
-for up to the backend's patience (10 s). If the job finishes more than `runs` runs in that time, the first run may have
-been deleted, and the repeat runs again: use a key where this matters.
+until they are replayed or discarded, unless `dead_letters` is a duration. A trigger whose outcome was unknown is
+repeated for up to the backend's patience (10 s). If the job finishes more than `runs` runs in that time, the first run
+may have been deleted, and the repeat runs again: use a key where this matters.
 
 ## Environment
 
