@@ -22,8 +22,8 @@ its clauses. Errors, docstrings and failing clauses use the same ids. Version {v
 clauses.
 
 Marks after a clause: *nodes* means that it uses several nodes on one store, *durable* that the store is closed and
-opened again, *distributed* that each node is in its own process, *port* that it calls the backend without a node; *with*
-and *without* name capabilities. Clauses without a level are core: they cannot be known deviations.
+opened again, *distributed* that each node is in its own process, *port* that it calls the backend without a node;
+*with* and *without* name capabilities. Clauses without a level are core: they cannot be known deviations.
 """
 
 
