@@ -85,8 +85,8 @@ def explain_command(expression: str, tz: str, job: str | None, scope: str, posix
         rota explain "*/15 9-17 * * 1-5"
         rota explain "30 2 * * *" --tz Europe/Berlin
 
-    With a zone other than UTC, also what happens to it when the clocks change. With --job, an H is replaced by the value
-    of that job.
+    With a zone other than UTC, also what happens to it when the clocks change. With --job, an H is replaced by that
+    job's value.
     """
     cron = _of_job(_cron(expression, tz, posix=posix), job, scope)
     if cron.expression != expression:
