@@ -13,7 +13,7 @@ import pytest
 from rota import HandlerRegistry, JobContext, JobDefinition, Manual, OutcomeUnknown, Scheduler, StoreUnavailable
 from rota.backend import Claim, Claimed, ClaimRequest, JobKey, Settlement
 from rota.clock import SystemClock
-from rota.decide.attempt import succeeded
+from rota.model.outcome import Succeeded
 from rota.model.run import Cause
 from rota.node.capacity import Capacity
 from rota.node.exchange import Exchange, Exchanged
@@ -164,7 +164,7 @@ async def test_jobs_that_only_went_on_are_no_sign_that_others_wait(settled: int,
     for held in taken:
         scene.holdings.free(held)
     for held in taken[:settled]:
-        scene.settling.add(held, succeeded(held.claim, "node"))
+        scene.settling.finish(held, Succeeded())
     second = await scene.begin()
     scene.store.answers[1].set_result(5)
     await second

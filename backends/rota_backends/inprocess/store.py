@@ -84,20 +84,19 @@ class Store(Backend):
         if lane.letters is None:
             lane.letters = []
         lane.letters.append(run)
-        self._outboxes[Audience.ADMINS].add(self._fact(run, FactKind.DEAD_LETTERED, run.ended_at or self.clock.now()))
+        at = run.ended_at or self.clock.now()
+        self._tell(run, FactKind.DEAD_LETTERED, at, self._outboxes[Audience.ADMINS])
 
     def _forget(self, run: Run) -> None:
         self._runs.pop(run.run_id.int, None)
 
-    def _tell(self, run: Run, kind: FactKind, now: datetime) -> None:
-        self._facts.add(self._fact(run, kind, now))
-
-    def _fact(self, run: Run, kind: FactKind, now: datetime) -> Fact:
+    def _tell(self, run: Run, kind: FactKind, now: datetime, outbox: Outbox | None = None) -> None:
+        """Record a fact, for the event store unless another outbox is named."""
         error = None if kind is FactKind.TRIGGERED else run.error
-        return Fact(
+        (outbox or self._facts).add(Fact(
             next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due,
             run.started_at, error, run.start_at, run.records, run.depth + 1,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _refresh(self, lane: Lane, now: datetime) -> None:
         if lane.definition is not None:

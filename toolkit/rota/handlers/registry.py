@@ -76,6 +76,10 @@ class HandlerRegistry:
         """The handler of that name or alias."""
         return self._handlers.get(check_name("handler_name", name))
 
+    def find(self, name: str) -> Handler | None:
+        """The same for a name that was checked before: asked for every run."""
+        return self._handlers.get(name)
+
     def names(self) -> frozenset[str]:
         """All names and aliases, the platform's own handlers included."""
         return self._names  # asked with every claim

@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from datetime import timedelta
+from logging import INFO
 from time import monotonic
 from typing import Any
 
@@ -21,7 +22,7 @@ from rota.model.causation import current_run
 from rota.model.outcome import Failed, JobResult, Retry, Succeeded
 from rota.node.attempt import RunningAttempt
 from rota.node.context import JobContext
-from rota.node.run_log import RunLog
+from rota.node.run_log import RunLog, logs_level
 from rota.node.threads import ThreadRaised, Threads
 
 log = safe_logger("rota")
@@ -55,12 +56,13 @@ class Executor:
     async def perform(self, held: RunningAttempt) -> Outcome | HandBack:
         """Run the handler once and return the outcome."""
         claim = held.claim
-        self._run_log.started(claim)
+        if logs_level(INFO):
+            self._run_log.started(claim)
         if held.is_asked_to_stop:  # between the claim and now: the body never begins (CANCEL-1)
             return stopped(held)
         if claim.unreadable is not None:
             return unreadable(claim)
-        handler = None if claim.handler_is_missing else self._handlers.get(claim.definition.handler_name)
+        handler = None if claim.handler_is_missing else self._handlers.find(claim.definition.handler_name)
         if handler is None:
             return missing_handler(claim)
         context = copy_context()

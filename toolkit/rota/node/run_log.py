@@ -24,7 +24,7 @@ from rota.model.run import AttemptOutcome, RunState
 from rota.model.validation import DEFAULT_SCOPE
 
 log = safe_logger("rota.runs")
-_is_enabled_for = log.logger.isEnabledFor  # asked twice for every run
+logs_level = log.logger.isEnabledFor  # asked twice for every run
 
 _MOST_CHARACTERS = 300  # of an error in a message; the traceback and the history have more
 _ROTA = f"{Path(__file__).parent.parent}{os.sep}"  # as the file names of its frames begin
@@ -54,17 +54,16 @@ class RunLog:
         self._shows_text = errors is LogErrors.TRACEBACK
 
     def started(self, claim: Claim) -> None:
-        """The attempt begins on this node."""
-        if _is_enabled_for(logging.INFO):
-            log.info(
-                "%s started: handler %r, cause %s", _subject(claim), claim.definition.handler_name, claim.cause.value,
-                extra=self._extra(claim, "started"),
-            )  # fmt: skip
+        """The attempt begins on this node. The caller asks first whether INFO is logged."""
+        log.info(
+            "%s started: handler %r, cause %s", _subject(claim), claim.definition.handler_name, claim.cause.value,
+            extra=self._extra(claim, "started"),
+        )  # fmt: skip
 
     def ended(self, claim: Claim, outcome: Outcome, settlement: Settlement, clock: Callable[[], datetime]) -> None:
         """The attempt has ended with this outcome, and the run changes as `settlement` says."""
-        level = _level_of(settlement.state)
-        if not _is_enabled_for(level):
+        level = logging.INFO if settlement.state is _SUCCEEDED else _LEVELS[settlement.state]
+        if not logs_level(level):
             return
         error = outcome.error if isinstance(outcome, Raised | TimedOut) else None
         now = clock()
@@ -81,7 +80,7 @@ class RunLog:
 
     def handed_back(self, claim: Claim, clock: Callable[[], datetime]) -> None:
         """The node gave the run back to the store; the attempt does not count."""
-        if _is_enabled_for(logging.INFO):
+        if logs_level(logging.INFO):
             took = max(clock() - claim.started_at, timedelta(0))
             log.info(
                 "%s was handed back after %.3f s; another node starts the same attempt", _subject(claim),
@@ -131,12 +130,6 @@ class RunLog:
             "error_type": error_type,
         }
         return {"rota": fields}
-
-
-def _level_of(state: RunState) -> int:
-    if state is _SUCCEEDED:
-        return logging.INFO
-    return _LEVELS[state]
 
 
 def _subject(claim: Claim) -> str:

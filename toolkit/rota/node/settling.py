@@ -47,25 +47,19 @@ class Settling:
 
     def finish(self, held: RunningAttempt, outcome: Outcome) -> None:
         """The attempt has ended; this is logged now, and stored with the next exchange (LOG-1)."""
-        settlement = self._decided(held.claim, outcome)
-        self.add(held, settlement)  # first: nothing that logs may cost the run its settlement (LOG-2)
-        self._run_log.ended(held.claim, outcome, settlement, self.store_now)
-
-    def _decided(self, claim: Claim, outcome: Outcome) -> Settlement:
+        claim = held.claim
         try:
-            settlement = self._decide(claim, outcome)
+            settlement = decide(claim, outcome, self._node_id, now=self.store_now)
         except Exception as error:  # a value of the application's that raises when it is read
-            return self._decide(claim, _unstorable(type_name(error)))
+            settlement = self._decide(claim, _unstorable(type_name(error)))
         if type(outcome) is Lost:
             settlement.only_if_expired = False  # its own node gives it up: no node has to wait for the lease to end
-        return settlement
+        self._settlements.append(settlement)  # first: nothing that logs may cost the run its settlement (LOG-2)
+        self._attempts.append(held)
+        self._run_log.ended(claim, outcome, settlement, self.store_now)
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Settlement:
         return decide(claim, outcome, self._node_id, now=self.store_now)
-
-    def add(self, held: RunningAttempt, settlement: Settlement) -> None:
-        self._settlements.append(settlement)
-        self._attempts.append(held)
 
     def take(self, share: int) -> Batch:
         """The next batch; the rest is for the next exchange. 0 means no limit."""

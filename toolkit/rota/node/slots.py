@@ -248,15 +248,19 @@ class Node:
         if slot.was_cancelled:
             await slot.calm()
         if is_wanted and not self._is_stopped:
-            await self._finish(held, outcome)
+            if isinstance(outcome, HandBack):
+                await self._hand_back(held)
+            else:
+                self._finish(held, outcome)
         slot.held = None
 
-    async def _finish(self, held: RunningAttempt, outcome: Outcome | HandBack) -> None:
-        if isinstance(outcome, HandBack) and held.has_lease and held.cause is StopCause.LEASE:
-            outcome = Lost()  # the body ran and is going to run again: that counts (RETRY-1)
-        if not isinstance(outcome, HandBack):
-            self.held.free(held)
-            self.settling.finish(held, outcome)
+    def _finish(self, held: RunningAttempt, outcome: Outcome) -> None:
+        self.held.free(held)
+        self.settling.finish(held, outcome)
+
+    async def _hand_back(self, held: RunningAttempt) -> None:
+        if held.has_lease and held.cause is StopCause.LEASE:
+            self._finish(held, Lost())  # the body ran and is going to run again: that counts (RETRY-1)
         elif not held.has_lease:
             self.held.free(held)
             self.held.forget((held,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from asyncio import _get_running_loop
 from collections.abc import Callable
 from datetime import timedelta
 from secrets import randbits
@@ -56,7 +57,7 @@ class Life:
         """The runtime of the running node, for calls made in its event loop."""
         if self.runtime is None:
             raise NotOpen("the scheduler is not open: use it inside `async with scheduler:`")
-        if _running_loop() not in (None, self._event_loop):
+        if (running := _get_running_loop()) is not self._event_loop and running is not None:
             raise NotOpen(
                 "the scheduler was entered in another event loop: call it there, for instance with "
                 "asyncio.run_coroutine_threadsafe(…, loop), or enter another scheduler in this one"
@@ -183,10 +184,3 @@ class Life:
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
         self._signals.clear()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
