@@ -1,8 +1,8 @@
-"""Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and whatever else is installed (CAP-1).
+"""Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and any other installed backend (CAP-1).
 
 A distribution offers a backend as an entry point of the group `rota.backends`: the name is the scheme, the object a
-`Backend` class. Its class method `from_url(url)` makes one, with `clock=…` on another clock; a class without that
-method is made by its constructor.
+`Backend` class. Its class method `from_url(url)` makes the backend, with `clock=…` on another clock; without that
+method the constructor is called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EXTRAS = {"postgres": "postgres", "postgresql": "postgres"}
 
 
 def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
-    """Make (not yet open) the backend that a URL stands for, on its own clock or on the one given (TIME-1).
+    """Make the backend of a URL, without opening it, on its own clock or on the one given (TIME-1).
 
     The URL may hold a password: no error shows it (OPS-3).
     """
@@ -37,7 +37,7 @@ def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
 
 
 def known_schemes() -> list[str]:
-    """The schemes that are installed, or could be."""
+    """The schemes of installed backends and of extras."""
     return sorted({entry.name for entry in entry_points(group=GROUP)} | set(_EXTRAS))
 
 
@@ -61,5 +61,7 @@ def _unknown(scheme: str) -> MissingExtra | ScheduleError:
 
 def _checked(scheme: str, made: object) -> Backend:
     if not isinstance(made, Backend):
-        raise ScheduleError("backend", f"the entry point {scheme!r} made a {type(made).__name__}, which is no Backend")
+        raise ScheduleError(
+            "backend", f"the entry point {scheme!r} made a {type(made).__name__}, which is not a Backend"
+        )
     return made

@@ -1,4 +1,4 @@
-"""Finds what `rota run` and `rota doctor` work on: an application's handlers, its jobs, and the backend."""
+"""Loads the handlers, jobs and event store of an application for `rota run` and `rota doctor`."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ backend_option = click.option(
 
 
 def backend_url(given: str | None) -> str:
-    """What was given, what the environment says, or a SQLite file in this folder."""
+    """The URL given, else that of the environment, else a SQLite file in this folder."""
     return given or os.environ.get("ROTA_BACKEND") or DEFAULT_BACKEND
 
 
 def load(spec: str, what: str) -> Any:
-    """The object that MODULE:NAME stands for; modules are found from the current folder too."""
+    """The object MODULE:NAME; modules are also searched in the current folder."""
     module_name, _, name = spec.partition(":")
-    if slip := _slip(module_name, name, "harness" if "HARNESS" in what else "handlers"):
-        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME{slip}", param_hint=what)
+    if problem := _spec_problem(module_name, name, "harness" if "HARNESS" in what else "handlers"):
+        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME{problem}", param_hint=what)
     found: Any = _imported(module_name, what)
     for part in name.split("."):
         if not hasattr(found, part):
-            raise click.BadParameter(_lacking(module_name, name), param_hint=what)
+            raise click.BadParameter(_missing_name(module_name, name), param_hint=what)
         found = getattr(found, part)
     return found
 
 
-def _slip(module_name: str, name: str, usual: str) -> str | None:
-    """What is wrong with MODULE:NAME, and what may be meant; None if nothing is."""
+def _spec_problem(module_name: str, name: str, usual: str) -> str | None:
+    """The problem with MODULE:NAME and a suggestion; None if there is no problem."""
     file = PurePath(module_name)
     dotted = ".".join(file.with_suffix("").parts) if file.suffix == ".py" else module_name
     if not all(part.isidentifier() for part in dotted.split(".")):
@@ -70,14 +70,14 @@ def _imported(module_name: str, what: str) -> ModuleType:
             return import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # the module is there, something it imports is not
+                raise  # the module exists, but something it imports does not
             raise click.BadParameter(
                 f"there is no module {error.name!r} in this folder, nor is one installed", param_hint=what
             ) from error
 
 
-def _lacking(module_name: str, name: str) -> str:
-    """What the module has instead: something of nearly that name, or whatever holds handlers."""
+def _missing_name(module_name: str, name: str) -> str:
+    """The error text, with a similar name of the module or its handler registries."""
     from rota.handlers import HandlerRegistry
 
     module = sys.modules[module_name]
@@ -94,7 +94,7 @@ def load_handlers(spec: str) -> HandlerRegistry:
 
     made = _made(spec, "APP", lambda found: isinstance(found, HandlerRegistry))
     if not isinstance(made, HandlerRegistry):
-        raise click.BadParameter(f"{spec!r} is no HandlerRegistry, nor a function that makes one", param_hint="APP")
+        raise click.BadParameter(f"{spec!r} is not a HandlerRegistry, nor a function that makes one", param_hint="APP")
     return made
 
 
@@ -115,11 +115,11 @@ def _listed(spec: str) -> list[JobDefinition]:
     name = spec.partition(":")[2]
     jobs = _made(spec, "--jobs", lambda found: isinstance(found, Iterable))
     if not isinstance(jobs, Iterable):
-        raise click.BadParameter(f"{name!r} is no list of JobDefinition", param_hint="--jobs")
+        raise click.BadParameter(f"{name!r} is not a list of JobDefinition", param_hint="--jobs")
     with _calling(spec):
         listed = list(jobs)
     if not all(isinstance(job, JobDefinition) for job in listed):
-        raise click.BadParameter(f"{name!r} holds something that is no JobDefinition", param_hint="--jobs")
+        raise click.BadParameter(f"{name!r} contains something that is not a JobDefinition", param_hint="--jobs")
     return listed
 
 
@@ -128,7 +128,7 @@ def _same(one: JobDefinition, other: JobDefinition) -> bool:
 
 
 def load_events(app: str, name: str | None) -> EventStore | None:
-    """`NAME` in the application's module, decorated so that what is written there makes runs (EVENT-2)."""
+    """`NAME` in the application's module, decorated so that events written there start runs (EVENT-2)."""
     from rota.events import JobNotifyEventStore
 
     if name is None:
@@ -136,7 +136,7 @@ def load_events(app: str, name: str | None) -> EventStore | None:
     made = _made(f"{app.partition(':')[0]}:{name}", "--events", _is_event_store)
     if not _is_event_store(made):
         raise click.BadParameter(
-            f"{name!r} is no event store (write and read), nor a function that makes one", param_hint="--events"
+            f"{name!r} is not an event store (write and read), nor a function that makes one", param_hint="--events"
         )
     return made if isinstance(made, JobNotifyEventStore) else JobNotifyEventStore(made)
 
@@ -145,10 +145,11 @@ def _is_event_store(found: Any) -> bool:
     return not isinstance(found, type) and all(callable(getattr(found, verb, None)) for verb in ("write", "read"))
 
 
-def _made(spec: str, what: str, is_it: Callable[[Any], bool]) -> Any:
-    """What MODULE:NAME is, if it is what is meant; else what a function without arguments makes; else None."""
+def _made(spec: str, what: str, is_wanted: Callable[[Any], bool]) -> Any:
+    """The object MODULE:NAME if it is of the kind wanted, else the result of calling it without arguments, else
+    None."""
     found = load(spec, what)
-    if is_it(found):
+    if is_wanted(found):
         return found
     try:
         signature(found).bind()

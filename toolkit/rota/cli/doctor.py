@@ -1,4 +1,4 @@
-"""`rota doctor`: what an operator looks at first."""
+"""`rota doctor`: checks a store and reports problems."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _EXTRAS = {"cli": "rich", "contracts": "pytest", "postgres": "asyncpg"}
 _TOLERATED_SKEW = timedelta(seconds=2)
 
 
-@click.command("doctor", short_help="Look at the store and say what is wrong. Changes nothing.")
+@click.command("doctor", short_help="Check the store and report problems. Changes nothing.")
 @click.argument("app", metavar="[APP]", required=False)
 @backend_option
 def doctor_command(app: str | None, url: str | None) -> None:
-    """Look at versions, extras, the store, its clock, its nodes, and stored jobs nobody can run. Changes nothing.
+    """Check versions, extras, the store, its clock, its nodes, and stored jobs without a handler. Changes nothing.
 
-    With APP (MODULE:NAME of a HandlerRegistry) its handlers count as there. Exit code 1 if something is wrong.
+    The handlers of APP (MODULE:NAME of a HandlerRegistry) count as available. Exit code 1 if there is a problem.
     """
     handlers = load_handlers(app).names() if app else frozenset[str]()
     for line in _installed():
@@ -66,7 +66,7 @@ async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
             f"store: {backend.name}, {_count(census.jobs, 'job')}, {census.queued} queued, {census.running} running"
         )
         click.echo(f"nodes: {', '.join(node.node_id for node in census.nodes) or 'none alive'}")
-        return [*await _skewed(backend), *_amiss(census, handlers)]
+        return [*await _skewed(backend), *_problems(census, handlers)]
     finally:
         await backend.close()
 
@@ -82,15 +82,15 @@ async def _skewed(backend: Backend) -> list[str]:
     return [f"the store's clock is {skew} from this host's"] if abs(skew) > _TOLERATED_SKEW else []
 
 
-def _amiss(census: Census, handlers: frozenset[str]) -> Iterator[str]:
+def _problems(census: Census, handlers: frozenset[str]) -> Iterator[str]:
     missing = [name for name in census.missing_handlers if name not in handlers]
     if missing:
         names = ", ".join(map(repr, missing))
         yield f"no live node has the handler of some stored jobs: {names}; start a node that has it, or name APP here"
     if census.set_aside:
-        yield f"{_count(census.set_aside, 'event')} could not be delivered: set aside"
+        yield f"{_count(census.set_aside, 'event')} set aside because they could not be delivered"
     if census.dead_letters:
-        yield f"{_count(census.dead_letters, 'dead letter')} to be replayed or discarded by somebody"
+        yield f"{_count(census.dead_letters, 'dead letter')} to be replayed or discarded"
 
 
 def _count(number: int, what: str) -> str:

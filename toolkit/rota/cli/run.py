@@ -1,4 +1,4 @@
-"""`rota run`: a node, until it is told to stop."""
+"""`rota run`: runs a node until a signal ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rota.model.definition import JobDefinition
     from rota.scheduler.scheduler import Scheduler
 
-_WORTH_A_WORD = 2.0  # seconds
+_SILENT_FOR = 2.0  # seconds
 
 
 @click.command("run", short_help="Run a node for an application's handlers.")
@@ -26,9 +26,9 @@ _WORTH_A_WORD = 2.0  # seconds
 @click.option("--jobs", "jobs_name", metavar="NAME", help="Definitions in APP's module to schedule at start.")
 @click.option(
     "--events", "events_name", metavar="NAME",
-    help="Event store in APP's module: OnEvent jobs run on what is written there, lifecycle events go there.",
+    help="Event store in APP's module: its events start OnEvent jobs, and lifecycle events are written to it.",
 )  # fmt: skip
-@click.option("--queues", metavar="NAME=SLOTS,…", help="Slots of their own for queues: slow=4,default=16.")
+@click.option("--queues", metavar="NAME=SLOTS,…", help="Separate slots for each queue: slow=4,default=16.")
 @click.option("--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Runs at once, all queues.")
 @click.option(
     "--drain-timeout", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
@@ -47,14 +47,14 @@ def run_command(
 ) -> None:
     """Run a node for APP, which is MODULE:NAME of a HandlerRegistry (or of a function that makes one).
 
-    The first SIGTERM or Ctrl-C drains: nothing new starts, what runs may finish. The second one cancels it.
+    The first SIGTERM or Ctrl-C drains: no run starts, running handlers may finish. The second one cancels them.
 
     \b
         rota run shop.jobs:handlers
         rota run shop.jobs:handlers --jobs JOBS --events EVENTS
         rota run shop.jobs:handlers --jobs JOBS --backend postgresql://db/shop --queues slow=4,default=16
 
-    --jobs and --events name what is in APP's module beside the handlers, or a function there that makes it.
+    --jobs and --events name an object in APP's module, or a function there that makes it.
     """
     from rota.discovery import open_backend
     from rota.scheduler.scheduler import Scheduler
@@ -82,7 +82,7 @@ async def _work(
     from rota.cli.waiting import waiting_for_events
 
     async with AsyncExitStack() as node:
-        with _word_of_a_wait(where):
+        with _message_while_waiting(where):
             await node.enter_async_context(scheduler)
         for job in jobs:
             outcome = await scheduler.schedule(job)
@@ -90,20 +90,22 @@ async def _work(
             click.echo(f"{job.job_id}: {outcome.value}" + ("" if known else f"; no handler {job.handler_name!r} here"))
         if not has_events and (warning := await waiting_for_events(scheduler, {job.scope_id for job in jobs})):
             click.echo(f"warning: {warning}", err=True)
-        click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, twice ends")
+        click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, a second Ctrl-C ends now")
         await scheduler.run_forever()
-        click.echo("draining; once more to end now")
-    click.echo("gone")
+        click.echo("draining; Ctrl-C again ends now")
+    click.echo("the node has left")
 
 
 @contextmanager
-def _word_of_a_wait(where: str) -> Generator[None]:
-    """A store that cannot be reached is tried for a while: not in silence."""
-    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, f"{where} does not answer yet; trying on")
+def _message_while_waiting(where: str) -> Generator[None]:
+    """Print a message if the store cannot be reached at once."""
+    message = asyncio.get_running_loop().call_later(
+        _SILENT_FOR, click.echo, f"{where} does not answer yet; still trying"
+    )
     try:
         yield
     finally:
-        word.cancel()
+        message.cancel()
 
 
 def _parsed(queues: str | None) -> dict[str, int] | None:
@@ -111,10 +113,10 @@ def _parsed(queues: str | None) -> dict[str, int] | None:
         return None
     parsed: dict[str, int] = {}
     for part in queues.split(","):
-        name, _, slots = (word.strip() for word in part.partition("="))
+        name, _, slots = (message.strip() for message in part.partition("="))
         if not name or not slots.isdecimal():
             raise click.BadParameter(f"{part!r} is not of the form NAME=SLOTS", param_hint="--queues")
         if name in parsed:
-            raise click.BadParameter(f"{name!r} is there twice", param_hint="--queues")
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--queues")
         parsed[name] = int(slots)
     return parsed

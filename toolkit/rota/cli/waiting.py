@@ -1,4 +1,4 @@
-"""Jobs that wait for events where nobody brings any: they look like all others, and never run."""
+"""Warns of jobs that run on events if the node has no event store: they would never run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rota.model.definition import JobDefinition, OnEvent
 from rota.model.validation import DEFAULT_SCOPE, PLATFORM_SCOPE
 from rota.scheduler.scheduler import Scheduler
 
-_PAGE, _PAGES = 1000, 10  # of a scope: a start must not take long in a store with a million jobs
+_PAGE, _PAGES = 1000, 10  # jobs read per scope: a start must be quick even with a million jobs
 _NAMED = 10
 
 
 async def waiting_for_events(scheduler: Scheduler, scopes: set[str]) -> str:
-    """What a node without an event store says at its start; nothing, if no job of these scopes waits for events."""
-    looked_at = sorted({*scopes, DEFAULT_SCOPE, PLATFORM_SCOPE})
-    waiting = [_name(job) for scope in looked_at async for job in _stored(scheduler, scope) if _waits(job)]
+    """The warning of a node without an event store; empty if no job of these scopes runs on events."""
+    searched = sorted({*scopes, DEFAULT_SCOPE, PLATFORM_SCOPE})
+    waiting = [_name(job) for scope in searched async for job in _stored(scheduler, scope) if _waits(job)]
     if not waiting:
         return ""
     more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""

@@ -1,4 +1,4 @@
-"""Tasks that ignore their cancellation, at the end of a node."""
+"""Detaches asyncio tasks that ignore their cancellation when a node ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def abandon(task: asyncio.Task[Any]) -> None:
-    """Let the event loop end without this task: `asyncio.run` would cancel it and wait for it, for ever if it ignores
-    that. (The way that Python's documentation, "Extending", gives for a task to leave the event loop's list.)"""
+    """Let the event loop end without this task: `asyncio.run` would cancel it and wait for it for ever. Python's
+    documentation ("Extending") describes this call for tasks that unregister themselves."""
     asyncio.tasks._unregister_task(task)
     quiet: Any = task
     quiet._log_destroy_pending = False  # the caller has logged it
