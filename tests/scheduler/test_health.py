@@ -90,7 +90,7 @@ async def test_a_call_that_is_cancelled_inside_the_store_is_down() -> None:
 
 @pytest.mark.parametrize("is_stubborn", [False, True], ids=["hangs", "hangs and ignores its cancellation"])
 async def test_a_store_that_hangs_is_down(is_stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.scheduler.health_check._ANSWERS_WITHIN", 0.05)
+    monkeypatch.setattr("rota.scheduler.health_check._ANSWER_TIMEOUT", 0.05)
     back = asyncio.Event()
 
     async def hang() -> None:

@@ -640,7 +640,7 @@ async def test_a_body_that_ends_just_before_it_would_be_given_up_is_handed_back(
             await started.wait()
             node = scheduler._open().node
         run = await client.get_run(run_id)
-        is_given_up = node.held.has_left_some_to_leases
+        is_given_up = node.holdings.has_left_some_to_leases
         assert run is not None
         assert run.state is (RunState.RUNNING if is_given_up else RunState.QUEUED)
 
