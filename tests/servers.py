@@ -111,9 +111,9 @@ def fresh_store() -> str:
     """The URL of a server whose schema `SCHEMA` is empty: emptied, not made anew, for that takes a millisecond."""
     connection = _shared_store()
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (SCHEMA,)).fetchall()
-    names = sorted({name for (name,) in tables} - {"migration", "store"})
+    names = sorted({name for (name,) in tables} - {"migration"})
     empty = "; ".join(f'DELETE FROM "{SCHEMA}"."{name}"' for name in names)
-    connection.execute(f'{empty}; UPDATE "{SCHEMA}".store SET tells_facts = false, tells_admins = false'.encode())
+    connection.execute(empty.encode())
     return postgres_url()
 
 

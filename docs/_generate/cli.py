@@ -12,9 +12,15 @@ from rota.cli import main
 _INTRODUCTION = """\
 # The command line
 
-`rota` is installed with the package. Wrong input, an application that cannot be loaded included, ends with exit code 2,
-anything else that Rota refuses with 1. Errors are messages; `rota --traceback …` shows what is behind one, as does
-`ROTA_TRACEBACK=1` in the environment. Made from the commands' own help.
+`rota` is installed with the package. This page is made from the commands' own help. Errors are one message; with
+`rota --traceback …`, or `ROTA_TRACEBACK=1` in the environment, the traceback is shown too.
+
+| exit code | meaning |
+|---|---|
+| 0 | done; a node has left after draining |
+| 1 | Rota refused something, a check found a problem, or a handler did not end when it was cancelled |
+| 2 | wrong input, or an application that cannot be loaded |
+| 130, 143 | ended by Ctrl-C or SIGTERM before there was anything to drain |
 """
 
 

@@ -36,7 +36,8 @@ _INTRODUCTION = """\
 
 ## Scheduler
 
-`Scheduler(backend, handlers, *, …)`; `Scheduler.open("memory:", handlers, …)` finds the backend by URL.
+`Scheduler(backend, handlers, *, …)`; `Scheduler.open("memory:", handlers, …)` finds the backend by URL. Each URL takes
+`?precision=second`, for six-field expressions: `memory:?precision=second`, `sqlite:jobs.db?precision=second`.
 
 | argument | type | default | meaning |
 |---|---|---|---|
@@ -50,7 +51,7 @@ than what the job finishes within the backend's patience (10 s): use a key where
 
 ## Environment
 
-Read by `rota.composition.compose`; they win over the dict it is given, because who deploys has the last word.
+Read by `rota.composition.compose` and by the command line. They override the settings passed to `compose`.
 
 | variable | meaning |
 |---|---|

@@ -91,6 +91,23 @@ def test_the_end_of_the_calendar_is_an_error_not_a_traceback() -> None:
     assert "no occurrence after" in result.output
 
 
+@pytest.mark.parametrize(
+    ("zone", "after"),
+    [
+        ("America/New_York", "0001-01-01T00:00+00:00"),
+        ("Asia/Tokyo", "9999-12-31T22:00+00:00"),
+        ("Asia/Tokyo", "9999-12-31T23:58"),
+        ("America/New_York", "9999-12-31T23:58"),
+        ("Asia/Tokyo", "0001-01-01T00:00"),
+    ],
+)
+def test_the_ends_of_the_calendar_are_told_in_one_sentence(zone: str, after: str) -> None:
+    result = rota("next", "* * * * *", "--tz", zone, "--after", after)
+    assert result.exit_code in (0, 2)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 0 or "Error: " in result.output
+
+
 def test_explain_says_the_schedule_in_words() -> None:
     result = rota("explain", "0 8 * * MON-FRI", "--tz", "Europe/Berlin")
     assert result.exit_code == 0

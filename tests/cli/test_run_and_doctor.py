@@ -24,7 +24,11 @@ from tests.patience import PATIENCE
 
 APP = """
 import asyncio
-from rota import HandlerRegistry, JobContext, JobDefinition, Manual
+import time
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from rota import HandlerRegistry, JobContext, JobDefinition, Manual, Scheduler
+from rota.composition import compose
 handlers = HandlerRegistry()
 @handlers.register("touch")
 async def touch(ctx: JobContext) -> None:
@@ -38,7 +42,37 @@ async def slow(ctx: JobContext) -> None:
 async def endless(ctx: JobContext) -> None:
     open("started", "w").close()
     await asyncio.sleep(3600)
-JOBS = [JobDefinition(name, name, Manual()) for name in ("touch", "slow", "endless")]
+@handlers.register("deaf")
+async def deaf(ctx: JobContext) -> None:
+    open("started", "w").close()
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+@handlers.register("stuck")
+def stuck(ctx: JobContext) -> None:
+    open("started", "w").close()
+    while True:
+        time.sleep(0.1)
+JOBS = [JobDefinition(name, name, Manual()) for name in ("touch", "slow", "endless", "deaf", "stuck")]
+def needs(argument): ...
+def nothing_made(): ...
+def made():
+    return scheduler
+async def made_later():
+    return scheduler
+@asynccontextmanager
+async def opened():
+    open("opened", "w").close()
+    yield Scheduler.open("sqlite:rota.db", handlers)
+    open("closed", "w").close()
+@asynccontextmanager
+async def entered():
+    async with Scheduler.open("sqlite:rota.db", handlers) as node:
+        yield node
+scheduler = Scheduler.open("sqlite:rota.db", handlers, drain_timeout=timedelta(0), cancel_grace=timedelta(seconds=0.2))
+container = compose({"backend": "sqlite:rota.db"}, handlers=handlers)
 """
 
 
@@ -53,8 +87,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.path.remove(str(tmp_path))
 
 
-def node(*options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "rota.cli", "run", "shop_jobs:handlers", "--jobs", "JOBS", *options]
+def node(*options: str, app: str = "handlers") -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rota.cli", "run", f"shop_jobs:{app}", "--jobs", "JOBS", *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -104,6 +138,46 @@ def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) ->
     assert asyncio.run(states("endless")) == [RunState.QUEUED]
 
 
+@pytest.mark.parametrize("app", ["scheduler", "container", "made", "made_later", "opened", "entered"])
+def test_an_application_may_make_its_own_scheduler(folder: Path, app: str) -> None:
+    with node(app=app) as process:
+        asyncio.run(asyncio.wait_for(trigger("touch"), PATIENCE))
+        until(folder / "touched")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, output
+    assert "is at work on its own store" in output
+    assert (folder / "closed").exists() == (app == "opened"), "what the application opened is closed after the node"
+
+
+@pytest.mark.parametrize("job", ["deaf", "stuck"])
+def test_the_process_ends_although_a_handler_does_not_and_names_it(folder: Path, job: str) -> None:
+    with node(app="scheduler") as process:
+        asyncio.run(asyncio.wait_for(trigger(job), PATIENCE))
+        until(folder / "started")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1, output
+    assert f"handler '{job}' ({folder / 'shop_jobs.py'}, line" in output
+    assert "did not end when it was cancelled; the process ends without it" in output
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_store_is_waited_for_ends_at_once(folder: Path, number: signal.Signals, code: int) -> None:
+    asyncio.run(_make_store("sqlite:rota.db"))
+    with closing(sqlite3.connect("rota.db", isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        with node() as process:
+            assert process.stdout is not None
+            while "waiting for sqlite:rota.db" not in (line := process.stdout.readline()):
+                assert line, "it ended by itself"
+            process.send_signal(number)
+            output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, output
+    assert "interrupted before the node was at work; no job was started" in output
+    assert "Traceback" not in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -116,9 +190,25 @@ def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) ->
         (["run", ".jobs:made"], "MODULE is a dotted name"),
         (["run", "shop_jobs:nothing"], "has no 'nothing'"),
         (["run", "shop_jobs:APP"], "has no 'APP'"),
-        (["run", "shop_jobs:JOBS"], "no HandlerRegistry"),
-        (["run", "shop_jobs:touch"], "no HandlerRegistry"),
-        (["run", "shop_jobs:handlers", "--jobs", "JobDefinition"], "no list of JobDefinition"),
+        (["run", "shop_jobs:JOBS"], "'shop_jobs:JOBS' is of type list; name a HandlerRegistry, a JobContainer"),
+        (["run", "shop_jobs:touch"], "name a HandlerRegistry, a JobContainer, a Scheduler, or a function"),
+        (["run", "shop_jobs:JobDefinition"], "'shop_jobs:JobDefinition' is the class JobDefinition"),
+        (["run", "shop_jobs:needs"], "is function needs, which needs arguments"),
+        (["run", "shop_jobs:nothing_made"], "'shop_jobs:nothing_made' is None"),
+        (["doctor", "shop_jobs:opened"], "makes an async context manager, which this command does not enter"),
+        (["run", "shop_jobs:handlers", "--drain-timeout", "nan"], "'nan' is not a number of seconds"),
+        (["run", "shop_jobs:handlers", "--drain-timeout", "inf"], "inf"),
+        (["run", "shop_jobs:handlers", "--drain-timeout", "-1"], "-1"),
+        (["run", "shop_jobs:handlers", "--drain-timeout", "1e300"], "1e+300"),
+        (["run", "shop_jobs:scheduler", "--concurrency", "4"], "--concurrency is for an APP that is a HandlerRegistry"),
+        (["run", "shop_jobs:scheduler", "--backend", "memory:"], "--backend is for an APP that is a HandlerRegistry"),
+        (["demo", "--seconds", "nan"], "'nan' is not a number of seconds"),
+        (["demo", "--seconds", "inf"], "inf"),
+        (["doctor", "--backend", "postgresql://host:99999/db"], "port"),
+        (["doctor", "--backend", "postgresql://host:-1/db"], "port"),
+        (["doctor", "--backend", "postgresql://[::1/db"], "brackets"),
+        (["db", "status", "postgresql://[::1/db"], "brackets"),
+        (["run", "shop_jobs:handlers", "--jobs", "JobDefinition"], "not a list of JobDefinition"),
         (["run", "shop_jobs:handlers", "--queues", "slow"], "NAME=SLOTS"),
         (["run", "shop_jobs:handlers", "--queues", "slow=1,slow=2"], "'slow' is given twice"),
         (["run", "shop_jobs:handlers", "--queues", "=2"], "'=2' is not of the form NAME=SLOTS"),
@@ -182,23 +272,48 @@ def test_stored_jobs_that_nobody_can_run_are_named(folder: Path) -> None:
     assert CliRunner().invoke(main, ["doctor", "shop_jobs:handlers"]).exit_code == 0
 
 
+def test_the_doctor_names_a_job_that_cannot_be_read(folder: Path) -> None:
+    asyncio.run(_store_a_job())
+    with closing(sqlite3.connect("rota.db")) as db, db:
+        db.execute("UPDATE rota_definition SET body = '{'")
+    result = CliRunner().invoke(main, ["doctor", "shop_jobs:handlers"])
+    assert result.exit_code == 1
+    assert "'touch' in scope 'default': the definition cannot be read" in result.output
+    assert "schedule it again" in result.output
+
+
+def test_a_node_warns_of_stored_jobs_whose_handler_no_node_has(folder: Path) -> None:
+    asyncio.run(_store_a_job("lost"))
+    with node() as process:
+        assert process.stdout is not None
+        said: list[str] = []
+        for line in iter(process.stdout.readline, ""):
+            said.append(line)
+            if "is at work" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+    assert any(line.startswith("warning: handlers: ") and "lost" in line for line in said), said
+
+
 async def _make_store(url: str) -> None:
     async with Scheduler.open(url, HandlerRegistry(), concurrency=0):
         pass
 
 
-async def _store_a_job() -> None:
+async def _store_a_job(name: str = "touch") -> None:
     async with Scheduler.open("sqlite:rota.db", HandlerRegistry(), concurrency=0) as client:
-        await client.schedule(JobDefinition("touch", "touch", Manual()))
+        await client.schedule(JobDefinition(name, name, Manual()))
 
 
 def test_a_store_that_does_not_answer_is_told_before_it_is_given_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_WORTH_A_WORD", 0.0)
+    monkeypatch.setattr(run, "_SILENT_FOR", 0.0)
     monkeypatch.setattr(InProcessBackend, "open", _never)
+    monkeypatch.setattr(InProcessBackend, "patience", timedelta(seconds=0.5))
     result = CliRunner().invoke(main, ["run", "shop_jobs:handlers", "--backend", "memory:"])
-    assert result.output.splitlines() == ["memory does not answer yet; still trying", "Error: nobody is there"]
+    assert result.output.splitlines() == ["waiting for memory: still trying, 0.5 s at most", "Error: nobody is there"]
     assert result.exit_code == 1
 
 

@@ -109,6 +109,16 @@ def test_stored_jobs_that_wait_for_events_are_named_too_but_not_all_of_a_thousan
     assert "and 3 more" in warning
 
 
+def test_the_doctor_names_jobs_that_wait_for_events_which_no_node_brings(folder: Path) -> None:
+    asyncio.run(_store("tally"))
+    result = CliRunner().invoke(main, ["doctor", "sales:handlers"])
+    sys.modules.pop("sales", None)
+    assert result.exit_code == 1
+    assert "these jobs run on events, and no node has had an event store; start one with --events: 'tally'" in (
+        result.output
+    )
+
+
 def test_nothing_is_said_where_no_job_waits_for_events(folder: Path) -> None:
     assert "warning" not in said_at_start()
 

@@ -126,7 +126,7 @@ def test_a_disabled_scheduler_needs_no_backend() -> None:
     [
         ("unknown://user:hunter2@host", ScheduleError, "memory"),
         ("nowhere", ScheduleError, "memory"),
-        ("memory:something", ScheduleError, "nothing after the colon"),
+        ("memory:something", ScheduleError, "write memory: alone"),
     ],
 )
 def test_a_backend_that_is_not_there_is_an_error_that_lists_the_others(

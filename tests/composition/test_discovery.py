@@ -12,6 +12,7 @@ from rota.clock import VirtualClock
 from rota.discovery import known_schemes, open_backend
 from rota.errors import MissingExtra, ScheduleError
 from rota.handlers import HandlerRegistry
+from rota.model.capability import Capability
 from rota.scheduler.scheduler import Scheduler
 from rota_backends.inprocess import InProcessBackend
 
@@ -75,8 +76,9 @@ def test_a_known_backend_that_is_not_installed_says_how_to_install_it(
 ) -> None:
     if entry is not None:
         installed[url.partition(":")[0]] = entry
-    with pytest.raises(MissingExtra, match=rf'pip install "rota\[{extra}\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "asyncpg>=[0-9.]+"$') as missing:
         open_backend(url)
+    assert missing.value.extra == extra
 
 
 def test_a_broken_backend_of_somebody_else_is_not_taken_for_a_missing_extra(installed: dict[str, str]) -> None:
@@ -91,7 +93,24 @@ def test_what_is_no_backend_is_refused(installed: dict[str, str]) -> None:
         open_backend("mine:")
 
 
-@pytest.mark.parametrize("url", ["", "memory", "memory:more", None, 5])
+@pytest.mark.parametrize(
+    ("url", "has_seconds"), [("memory:?precision=second", True), ("memory:?precision=minute", False)]
+)
+def test_the_precision_is_an_option_of_the_url(url: str, has_seconds: bool) -> None:
+    assert (Capability.SECOND_PRECISION in open_backend(url).capabilities) == has_seconds
+
+
+@pytest.mark.parametrize("url", ["postgresql://host:99999/db", "postgresql://u:secret@[::1/db", "postgresql://h:x/db"])
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ScheduleError, match="port") as refused:
+        open_backend(url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "memory", "memory:more", "memory:?precision=hour", "memory:?clock=x", "memory:precision=second", None, 5],
+)
 def test_what_is_no_url_is_refused(url: Any) -> None:
     with pytest.raises(ScheduleError, match="backend"):
         open_backend(url)

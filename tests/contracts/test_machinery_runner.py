@@ -65,5 +65,5 @@ def test_options_of_pytest_go_through(project: Path) -> None:
 
 def test_without_pytest_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytest", None)
-    with pytest.raises(MissingExtra, match=r'pip install "rota\[contracts\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "hypothesis>=[0-9.]+" "pytest>=[0-9.]+"'):
         runner.main("testing:harness", [])

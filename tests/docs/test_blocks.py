@@ -36,7 +36,7 @@ def harness():
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "page"}
+    names: dict[str, Any] = {"__name__": "__main__"}  # so that a guarded main runs
     with asyncio.Runner() as runner:
         for block in blocks_of(page):
             if block.kind == "python":

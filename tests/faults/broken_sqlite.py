@@ -9,11 +9,11 @@ from attrs import evolve
 
 from rota.backend import Claimed, ClaimRequest, FireResult, Firing, Settlement
 from rota.model.run import RunState
-from rota_backends.sqlite import SqliteBackend, claiming, endings, occurrences, settling
+from rota_backends.sqlite import SqliteBackend, claiming, finishing, occurrences, settling
 from rota_backends.sqlite.session import Session
 from tests.faults.broken import Settled
 
-_file_letter = endings.file_letter
+_file_letter = finishing.file_letter
 
 
 class Unfenced(SqliteBackend):
@@ -59,7 +59,7 @@ class LettersLater(SqliteBackend):
     """(e) The dead letter is filed in a transaction of its own, after the run's end."""
 
     async def open(self) -> None:
-        endings.file_letter = lambda session, seq: None
+        finishing.file_letter = lambda session, seq: None
         await super().open()
 
     async def settle(

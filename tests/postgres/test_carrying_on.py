@@ -1,5 +1,5 @@
-"""A node that settles a run and claims is given the next run of the same lane in passing, if no lane waits; the lane
-is changed once for both. What is given is what a claim after the settlement would have been given.
+"""A node that settles a run and claims gets the next run of the lane by one update, if no lane waits.
+It gets the run that a claim after the settlement would have returned.
 
 Rules: RUN-1, RUN-2, LEASE-1.
 """
@@ -19,6 +19,7 @@ import pytest
 
 from rota import JobDefinition, Manual, VirtualClock
 from rota.backend import (
+    FACTS_WANTED,
     Audience,
     Backend,
     Claim,
@@ -218,7 +219,7 @@ async def test_a_lease_that_went_on_is_looked_for_in_time(
 async def test_facts_of_a_lane_that_goes_on_are_in_order(backend: PostgresBackend) -> None:
     await register(backend, "a")
     await backend.outbox(Audience.EVENTS, "node", done=(), failed=(), skip=(), limit=100)
-    await sql("UPDATE store SET tells_facts = true")
+    await backend.setting(FACTS_WANTED, 0, 1)
     one, two = await queued(backend, "a", 2)
     await exchange(backend, (await claim(backend)).claims)
     facts = await backend.outbox(Audience.EVENTS, "node", done=(), failed=(), skip=(), limit=100) or []
@@ -269,7 +270,7 @@ async def test_a_lease_of_another_node_does_not_go_on(backend: PostgresBackend) 
     assert ended.node_id == "node"
 
 
-async def test_what_went_on_is_not_refused_where_the_rest_is_settled(backend: PostgresBackend) -> None:
+async def test_lanes_that_carried_on_are_not_refused_when_the_rest_is_settled(backend: PostgresBackend) -> None:
     await register(backend, "ends", "goes on")
     await trigger(backend, "ends")
     await trigger(backend, "goes on", 2)
@@ -277,7 +278,7 @@ async def test_what_went_on_is_not_refused_where_the_rest_is_settled(backend: Po
     assert await seen_inside([success(each) for each in held]) == (1, 2, 1)
 
 
-async def test_no_more_lanes_go_on_than_the_claim_may_bring(backend: PostgresBackend) -> None:
+async def test_no_more_lanes_carry_on_than_the_claim_may_return(backend: PostgresBackend) -> None:
     names = [f"job {number}" for number in range(5)]
     await register(backend, *names)
     for name in names:
@@ -378,7 +379,7 @@ async def test_a_job_that_is_paused_meanwhile_does_not_go_on(backend: PostgresBa
     assert tuple((await sql("SELECT leased, ready_at FROM lane"))[0]) == (False, None)
 
 
-async def test_a_run_that_is_told_to_stop_meanwhile_leaves_no_word_to_the_next(backend: PostgresBackend) -> None:
+async def test_a_stop_request_does_not_reach_the_next_run(backend: PostgresBackend) -> None:
     await register(backend, "a")
     await trigger(backend, "a", 2)
     (first,) = held = (await claim(backend)).claims
@@ -403,7 +404,7 @@ async def test_the_lease_of_the_next_run_begins_when_its_lane_was_free(backend: 
 
 
 @pytest.mark.parametrize("beside", ["empty", "mixed", "failing"])
-async def test_who_waits_for_a_lane_holds_none_after_it_and_nothing_that_comes_after_lanes(
+async def test_a_call_that_waits_for_a_lane_holds_no_later_lane_and_no_later_row(
     backend: PostgresBackend, beside: str
 ) -> None:
     """Everybody locks lanes by number: whoever did it in two turns would stand in the way of the others."""

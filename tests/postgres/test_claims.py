@@ -20,7 +20,7 @@ _HOSTILE = ("enable_hashjoin", "enable_mergejoin", "enable_material", "enable_in
 
 
 async def test_a_claim_never_exceeds_its_limit_whatever_the_plan(backend: PostgresBackend) -> None:
-    """B11: a limited subquery run again for each row of a nested loop hands out more than it should."""
+    """A limited subquery run again for each row of a nested loop hands out more than it should."""
     await register(backend, *(f"job {number}" for number in range(50)))
     for number in range(50):
         await trigger(backend, f"job {number}")

@@ -1,4 +1,4 @@
-"""What a clock that is set back does to rows that hold instants (CRON-9)."""
+"""Rows that hold instants, after the clock was set back. Rules: CRON-9."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _step(backend: PostgresBackend, delta: timedelta) -> None:
     backend.clock.step(delta)
 
 
-async def test_what_was_ready_before_a_step_back_is_claimed_after_the_next_renewal(backend: PostgresBackend) -> None:
+async def test_lanes_ready_before_the_clock_was_set_back_are_claimed_after_the_next_renewal(
+    backend: PostgresBackend,
+) -> None:
     await register(backend, "job", "later")
     await trigger(backend, "job")
     delayed = NewRun(JobKey("default", "later"), uuid4(), Cause.MANUAL, 10, delay=timedelta(minutes=1))

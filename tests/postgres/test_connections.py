@@ -18,7 +18,8 @@ from rota.model.definition import IdempotencyKey
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend, migrations
-from rota_backends.postgres.connections import Connection, Connections, Row
+from rota_backends.postgres.connections import Connections, Row
+from rota_backends.postgres.connector import Connection
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.wakeups import Announcer
 from tests.patience import PATIENCE
@@ -56,35 +57,35 @@ async def test_a_session_knows_its_statements_however_long_ago_they_were_planned
     await connections.close()
 
 
-async def _rehearsed(backend: PostgresBackend) -> None:
+async def _warmed_up(backend: PostgresBackend) -> None:
     await claim(backend)
-    assert backend._rehearsal._task is not None
-    await backend._rehearsal._task
+    assert backend._warm_up._task is not None
+    await backend._warm_up._task
 
 
-async def test_every_connection_has_rehearsed_before_it_matters(backend: PostgresBackend) -> None:
-    await _rehearsed(backend)
+async def test_every_connection_has_warmed_up_before_it_matters(backend: PostgresBackend) -> None:
+    await _warmed_up(backend)
     connections = backend._connections
     assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
 
 
-async def test_a_call_that_comes_too_late_does_not_take_the_rehearsal_from_the_next_life(
+async def test_a_call_that_comes_too_late_does_not_take_the_warm_up_from_the_next_life(
     backend: PostgresBackend,
 ) -> None:
     await backend.close()
     with pytest.raises(StoreUnavailable):
         await claim(backend)
-    late, backend._rehearsal._task = backend._rehearsal._task, None
+    late, backend._warm_up._task = backend._warm_up._task, None
     if late is not None:
         await late
     await backend.open()
-    await _rehearsed(backend)
+    await _warmed_up(backend)
     connections = backend._connections
     assert [backend._sql.exchange in connections._known[each] for each in connections._idle] == [True] * 4
 
 
-async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
+async def test_a_warm_up_changes_nothing(backend: PostgresBackend) -> None:
     await register(backend, "job")
     await trigger(backend, "job", 2)
     await claim(backend)
@@ -96,13 +97,13 @@ async def test_a_rehearsal_changes_nothing(backend: PostgresBackend) -> None:
     tables = [row[0] for row in await sql("SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA)]
     look = " UNION ALL ".join(f"SELECT '{each}', t::text FROM {each} t" for each in tables)
     before = sorted(map(tuple, await sql(look)))
-    backend._rehearsal.begin()
-    assert backend._rehearsal._task is not None
-    await backend._rehearsal._task
+    backend._warm_up.begin()
+    assert backend._warm_up._task is not None
+    await backend._warm_up._task
     assert sorted(map(tuple, await sql(look))) == before
 
 
-async def test_a_rehearsal_opens_no_more_connections_than_there_may_be(backend: PostgresBackend) -> None:
+async def test_a_warm_up_opens_no_more_connections_than_there_may_be(backend: PostgresBackend) -> None:
     """Others come and go meanwhile."""
     connections = backend._connections
     most, source = 0, random.Random(4)
@@ -114,12 +115,12 @@ async def test_a_rehearsal_opens_no_more_connections_than_there_may_be(backend: 
             await connections.fetch("SELECT pg_sleep(0.002)")
             most = max(most, len(connections._idle) + len(connections._busy))
 
-    await asyncio.gather(_rehearsed(backend), *(call() for _ in range(6)))
+    await asyncio.gather(_warmed_up(backend), *(call() for _ in range(6)))
     assert most == 4
     assert await _count(f"{_OTHERS} AND application_name = 'rota'") == 4
 
 
-async def test_a_rehearsal_ends_with_its_backend_and_nobody_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_warm_up_ends_with_its_backend_without_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     for number in range(15):
         backend = PostgresBackend(fresh_store(), schema=SCHEMA)
         await backend.open()
@@ -127,45 +128,45 @@ async def test_a_rehearsal_ends_with_its_backend_and_nobody_hears_of_it(caplog: 
         await asyncio.sleep(number / 150)  # sleep: calls come at different moments
         await backend.close()
     await _eventually(lambda: _count(_OTHERS), 0)
-    assert not [each for each in asyncio.all_tasks() if each.get_name() == "rota rehearsal"]
+    assert not [each for each in asyncio.all_tasks() if each.get_name() == "rota warm-up"]
     assert not caplog.records
 
 
-async def test_who_only_triggers_does_not_rehearse(backend: PostgresBackend) -> None:
+async def test_a_process_that_only_triggers_is_not_warmed_up(backend: PostgresBackend) -> None:
     backend.subscribe(lambda: None)
     await register(backend, "job")
     await trigger(backend, "job")
-    assert backend._rehearsal._task is None
+    assert backend._warm_up._task is None
 
 
-async def test_a_rehearsal_goes_to_the_end_of_what_it_plays(backend: PostgresBackend) -> None:
-    await sql("SELECT rehearse()")  # it asserts that two runs of its job have ended
+async def test_a_warm_up_ends_its_two_runs(backend: PostgresBackend) -> None:
+    await sql("SELECT warm_up()")  # it asserts that two runs of its job have ended
 
 
-async def test_who_tells_events_has_two_connections_that_know_a_trigger(backend: PostgresBackend) -> None:
+async def test_a_process_that_relays_warms_up_two_connections(backend: PostgresBackend) -> None:
     await backend.outbox(Audience.EVENTS, "node")
-    assert backend._rehearsal._task is not None
-    await backend._rehearsal._task
+    assert backend._warm_up._task is not None
+    await backend._warm_up._task
     connections = backend._connections
     assert [backend._sql.enqueue in connections._known[each] for each in connections._idle] == [True] * 2
 
 
-async def test_a_node_that_tells_events_first_rehearses_with_all_connections(backend: PostgresBackend) -> None:
+async def test_a_node_that_relays_before_it_claims_warms_up_all_connections(backend: PostgresBackend) -> None:
     await backend.outbox(Audience.EVENTS, "node")
-    await _rehearsed(backend)
+    await _warmed_up(backend)
     assert [backend._sql.enqueue in backend._connections._known[each] for each in backend._connections._idle] == [
         True
     ] * 4
 
 
-async def test_no_connection_rehearses_twice(backend: PostgresBackend) -> None:
+async def test_no_connection_is_warmed_up_twice(backend: PostgresBackend) -> None:
     """However often others were busy when it looked."""
     connections, seen = backend._connections, Counter[Connection]()
     once = connections._once
 
     async def counted(sql: str, call: Callable[[Connection], Awaitable[list[Row]]], **options: bool) -> list[Row]:
         async def inside(connection: Connection) -> list[Row]:
-            seen[connection] += options.get("is_rehearsal", False)
+            seen[connection] += options.get("is_warm_up", False)
             return await call(connection)
 
         return await once(sql, inside, **options)
@@ -177,21 +178,21 @@ async def test_no_connection_rehearses_twice(backend: PostgresBackend) -> None:
             await connections.fetch("SELECT pg_sleep(0.005)")
             await asyncio.sleep(0.005)  # sleep: calls come at different moments
 
-    await asyncio.gather(_rehearsed(backend), calls(), calls())
+    await asyncio.gather(_warmed_up(backend), calls(), calls())
     assert sorted(seen.values()) == [1, 1, 1, 1]
 
 
-async def test_a_rehearsal_that_is_refused_is_let_be(backend: PostgresBackend) -> None:
+async def test_a_warm_up_that_is_refused_is_ignored(backend: PostgresBackend) -> None:
     async def refused(*calls: object) -> None:
         raise StoreUnavailable("no")
 
-    setattr(backend._connections, "rehearse", refused)  # noqa: B010
-    await _rehearsed(backend)
+    setattr(backend._connections, "warm_up", refused)  # noqa: B010
+    await _warmed_up(backend)
     assert await backend.now()
 
 
 async def test_cancelled_calls_leave_nothing_behind(backend: PostgresBackend) -> None:
-    """B16: 200 claims, each cancelled somewhere on its way."""
+    """200 claims, each cancelled somewhere on its way."""
     await register(backend, *(f"job {number}" for number in range(20)))
     for number in range(20):
         await trigger(backend, f"job {number}")
@@ -231,7 +232,7 @@ async def test_a_cancelled_statement_ends_on_the_server_too(
     assert not caplog.records, "and nobody hears of it"
 
 
-async def test_a_call_that_the_end_meets_between_its_steps_is_told_so(backend: PostgresBackend) -> None:
+async def test_a_call_whose_connection_ends_between_its_steps_is_an_unknown_outcome(backend: PostgresBackend) -> None:
     async def step(connection: Connection) -> list[Row]:
         connection.terminate()
         await asyncio.sleep(0.01)  # sleep: the end of the connection is noticed
@@ -270,7 +271,7 @@ async def test_closing_that_is_cancelled_half_way_leaves_nothing_behind() -> Non
         assert not _own_tasks()
 
 
-@pytest.mark.parametrize("part", ["_listener", "_rehearsal", "_announcer", "_triggers"])
+@pytest.mark.parametrize("part", ["_listener", "_warm_up", "_announcer", "_triggers"])
 async def test_closing_that_is_cancelled_while_one_part_stops_stops_the_others(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +287,7 @@ async def test_closing_that_is_cancelled_while_one_part_stops_stops_the_others(
         backend.subscribe(lambda: None)
         await claim(backend)
         assert [backend._announcer.tag() for _ in range(2)][1] is None, "one follows"
-        assert {"rota listener", "rota rehearsal", "rota announcement"} <= _own_tasks()
+        assert {"rota listener", "rota warm-up", "rota announcement"} <= _own_tasks()
         slow = getattr(backend, part)
         with monkeypatch.context() as patched:
             patched.setattr(slow, "stop", wait)
@@ -302,12 +303,12 @@ async def test_closing_that_is_cancelled_while_one_part_stops_stops_the_others(
 async def test_a_part_whose_stop_is_cancelled_has_stopped_and_begins_again(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend._connections, "rehearse", lambda *_: asyncio.Event().wait())
+    monkeypatch.setattr(backend._connections, "warm_up", lambda *_: asyncio.Event().wait())
     for _ in range(2):
-        backend._rehearsal.begin()
+        backend._warm_up.begin()
         assert [backend._announcer.tag() for _ in range(2)][1] is None, "one follows"
-        assert _own_tasks() >= {"rota rehearsal", "rota announcement"}
-        for part in (backend._rehearsal, backend._announcer):
+        assert _own_tasks() >= {"rota warm-up", "rota announcement"}
+        for part in (backend._warm_up, backend._announcer):
             stopping = asyncio.create_task(part.stop())
             await asyncio.sleep(0)
             stopping.cancel()
@@ -416,7 +417,7 @@ async def test_ended_connections_are_replaced(backend: PostgresBackend) -> None:
             pytest.fail("the backend did not come back")
 
 
-async def test_a_definition_is_not_taken_for_one_that_the_store_has_lost(backend: PostgresBackend) -> None:
+async def test_a_definition_with_a_number_given_again_is_read(backend: PostgresBackend) -> None:
     """As after a restore, or a failover to a standby that was behind: the number is another job's now."""
     await register(backend, "lost", payload=b"lost")
     assert [job.definition.job_id for job in await backend.jobs(JobQuery("default"))] == ["lost"]
@@ -438,7 +439,7 @@ async def test_a_definition_is_not_taken_for_one_that_the_store_has_lost(backend
 async def test_wake_ups_come_from_other_processes_and_again_after_the_connection_was_lost(
     backend: PostgresBackend,
 ) -> None:
-    """B24, B25: the listener is replaced by itself."""
+    """The listener is replaced by itself."""
     await register(backend, "job")
     woken = asyncio.Event()
     stop = backend.subscribe(woken.set)
@@ -457,7 +458,7 @@ async def test_wake_ups_come_from_other_processes_and_again_after_the_connection
 
 
 @pytest.mark.parametrize("error", [asyncpg.InternalClientError, AttributeError, RuntimeError])
-async def test_whatever_befalls_the_listener_it_listens_again(
+async def test_the_listener_listens_again_after_any_error(
     backend: PostgresBackend, error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver's own mistakes, too: nobody would hear of work any more, and nobody of that."""
@@ -497,8 +498,8 @@ async def test_no_error_shows_a_password() -> None:
     for url in ("postgresql://me:s3cret@127.0.0.1:1/x", "postgresql://me:s3cret@127.0.0.1:x/y?schema=a"):
         with pytest.raises((StoreUnavailable, ScheduleError)) as caught:
             await PostgresBackend.from_url(url).open()
-        shown = "".join(map(str, (caught.value, caught.value.__cause__, PostgresBackend(url))))
-        assert "s3cret" not in shown
+        assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
+    assert "s3cret" not in repr(PostgresBackend("postgresql://me:s3cret@127.0.0.1:1/x"))
 
 
 async def test_behind_a_pooler_nothing_is_left_in_the_session(backend: PostgresBackend) -> None:

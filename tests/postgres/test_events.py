@@ -1,4 +1,4 @@
-"""Events that many jobs wait for. Rules: EVENT-1."""
+"""Events that many jobs hear. Rules: EVENT-1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSERT INTO lane (id, band, definition, queue, priority) SELECT lane, id, defini
 """
 
 
-async def test_an_event_that_very_many_jobs_wait_for_does_not_run_out_of_time(
+async def test_an_event_that_very_many_jobs_hear_stays_within_the_time_limit(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in one statement, some ten thousand took longer than it may: the event was never delivered, nor any later."""

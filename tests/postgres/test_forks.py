@@ -1,7 +1,4 @@
-"""A process that was forked after the backend was opened: the connections are its parent's, and stay whole.
-
-Rules: OPS-2.
-"""
+"""A process forked after the backend was opened cannot use or harm its parent's connections. Rules: OPS-2."""
 
 from __future__ import annotations
 

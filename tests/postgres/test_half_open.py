@@ -1,7 +1,4 @@
-"""Connections that fall silent without being closed (B24): found out in bounded time, and not waited for.
-
-Rules: OPS-2.
-"""
+"""Connections that fall silent without being closed are found in bounded time. Rules: OPS-2."""
 
 from __future__ import annotations
 
@@ -97,9 +94,7 @@ async def test_a_line_that_falls_silent_before_it_listens_is_given_up(
     await deaf.close()
 
 
-async def test_resting_connections_that_fell_silent_cost_one_wait_not_one_each(
-    backend: PostgresBackend, line: Lines
-) -> None:
+async def test_idle_connections_that_fell_silent_cost_one_wait_together(backend: PostgresBackend, line: Lines) -> None:
     await register(backend, "job")
     other = PostgresBackend(line.url, schema=SCHEMA, timeout=HASTY)
     await other.open()

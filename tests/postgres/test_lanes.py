@@ -1,7 +1,4 @@
-"""A lane that becomes free stands where its next run belongs, whatever waits behind the one that ended.
-
-Rules: RUN-2.
-"""
+"""A lane that becomes free is put in the band of its next run. Rules: RUN-2."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ async def _alive(backend: PostgresBackend, node: str, handler: str) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 5], ids=["one by one", "as a batch"])
-async def test_a_run_under_another_handler_and_queue_goes_to_who_serves_them(
+async def test_a_run_under_another_handler_and_queue_goes_to_a_node_that_serves_them(
     backend: PostgresBackend, times: int
 ) -> None:
     await _alive(backend, "a", "old")

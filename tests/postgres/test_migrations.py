@@ -1,4 +1,4 @@
-"""Numbered migrations: any schema name, many nodes at once, nothing older or newer than it should be (B96).
+"""Numbered migrations, with any schema name and many nodes at once; schemas of other versions are refused.
 
 Rules: REG-1, OPS-1.
 """
@@ -16,8 +16,9 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from rota import HandlerRegistry, Scheduler, SchemaMismatch
+from rota import HandlerRegistry, Scheduler
 from rota.cli import main
+from rota.errors import SchemaMismatch
 from rota_backends.postgres import PostgresBackend, migrations
 from rota_backends.postgres.migrations import newest
 from tests.patience import PATIENCE
@@ -228,7 +229,7 @@ def test_a_store_without_a_schema_says_so() -> None:
     assert "has no migrations" in output
 
 
-async def test_to_ask_for_the_schema_does_not_end_a_backend_at_work(backend: PostgresBackend) -> None:
+async def test_asking_for_the_schema_does_not_close_an_open_backend(backend: PostgresBackend) -> None:
     newest = migrations.newest()
     assert await backend.schema_version() == (newest, newest)
     assert await backend.migrate() == []

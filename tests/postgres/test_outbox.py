@@ -1,4 +1,4 @@
-"""One row of the outbox holds the facts of a batch: they are told, held up and set aside one by one all the same.
+"""A row of the outbox holds the facts of a batch; each is told, held up and set aside by itself.
 
 Rules: HIST-3, HIST-4.
 """
@@ -6,6 +6,7 @@ Rules: HIST-3, HIST-4.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from rota.backend import FACTS_WANTED, Audience, Fact, FailedDelivery, JobKey
@@ -68,7 +69,7 @@ async def test_later_batches_come_past_one_of_which_only_held_up_facts_are_left(
     assert [(fact.event_type, fact.run_id) for fact in facts] == [("JobTriggered", again.run_id)]
 
 
-async def test_what_was_told_is_not_told_again_however_often_it_is_said(backend: PostgresBackend) -> None:
+async def test_facts_done_twice_are_not_told_again(backend: PostgresBackend) -> None:
     await _settled_batch(backend)
     facts = await _facts(backend)
     some = [fact.seq for fact in facts[:2]]
@@ -100,7 +101,7 @@ async def test_one_fact_of_a_batch_is_set_aside_and_the_others_stay(backend: Pos
     assert (await backend.census()).set_aside == 1
 
 
-async def test_the_census_says_since_when_somebody_should_be_told(backend: PostgresBackend) -> None:
+async def test_the_census_has_the_time_of_the_oldest_untold_fact(backend: PostgresBackend) -> None:
     assert (await backend.census()).untold_since is None
     await _settled_batch(backend)
     facts = await _facts(backend)
@@ -109,7 +110,14 @@ async def test_the_census_says_since_when_somebody_should_be_told(backend: Postg
     assert (await backend.census()).untold_since is None
 
 
-async def test_no_lock_of_an_application_holds_up_who_relays(backend: PostgresBackend) -> None:
+async def test_the_relay_lease_is_a_lock_under_a_reserved_name(backend: PostgresBackend) -> None:
+    """One row for each audience, whose token moves with the holder; leaving gives the lease back."""
+    for audience in Audience:
+        assert await backend.lock(audience.value, "application", timedelta(minutes=1)) is not None
     await _facts(backend)
-    assert await sql("SELECT name FROM named_lock") == [], "a lock may have any name"
     assert await backend.outbox(Audience.EVENTS, "another") is None
+    held = "SELECT holder, token FROM named_lock WHERE name = $1"
+    (first,) = await sql(held, Audience.EVENTS.lock)
+    await backend.hand_back([], leaving=first["holder"])
+    assert await backend.outbox(Audience.EVENTS, "another") is not None
+    assert [tuple(row) for row in await sql(held, Audience.EVENTS.lock)] == [("another", first["token"] + 1)]

@@ -41,7 +41,7 @@ from rota.backend import (
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend, migrations
-from rota_backends.postgres.connections import Connection
+from rota_backends.postgres.connector import Connection
 from rota_backends.postgres.definitions import definition_text
 from tests.postgres.driving import LEASE, request, success
 from tests.servers import postgres_url
@@ -362,7 +362,7 @@ async def test_renewing_very_many_leases_compares_each_with_none_of_the_others(r
 async def _somebody_reads() -> AsyncGenerator[None]:
     backup = await asyncpg.connect(postgres_url())
     try:
-        await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.store")
+        await backup.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM plans.setting")
         yield
     finally:
         await backup.close()

@@ -1,4 +1,4 @@
-"""Through a real PgBouncer in transaction mode: consecutive statements of a client reach different sessions.
+"""Through a real PgBouncer in transaction mode, where consecutive statements reach different sessions.
 
 Rules: RUN-1, TX-1.
 """
@@ -106,7 +106,7 @@ async def test_a_trigger_in_a_transaction_of_the_application_goes_through_it(
         assert [each.run_id for each in (await claim(backends[1])).claims] == [run_id]
 
 
-async def test_cancelled_calls_leave_no_session_behind_that_somebody_waits_for(
+async def test_cancelled_calls_leave_no_session_that_blocks_others(
     backends: list[PostgresBackend],
 ) -> None:
     await register(backends[0], "job")

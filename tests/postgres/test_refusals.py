@@ -1,4 +1,4 @@
-"""What a server says when it does not do what it is asked: typed errors, and the way back (OPS-2)."""
+"""Statements that the server refuses become typed errors, and calls go on when the trouble is over. Rules: OPS-2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from rota.backend import EventLimits, JobKey, Registration
 from rota.errors import NotPermitted, OutcomeUnknown, StoreUnavailable
 from rota.model.ids import new_run_id
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection, Connections, Row
+from rota_backends.postgres.connections import Connections, Row
+from rota_backends.postgres.connector import Connection
 from tests.postgres.driving import claim, register, request, sql, success, trigger
 from tests.servers import SCHEMA, PostgresServer, free_port, fresh_store, postgres_url
 
@@ -61,12 +62,12 @@ async def test_a_statement_that_gave_way_to_others_is_repeated(
     connections: Connections, failing: str, code: str
 ) -> None:
     assert await connections.value(failing, code, 2) == 3
-    with pytest.raises(StoreUnavailable, match="gave way"):
+    with pytest.raises(StoreUnavailable, match="rolled it back 5 times"):
         await connections.value(failing, code, 1000)
 
 
 @pytest.mark.parametrize("code", ["53100", "53200", "53300", "53400", "25006", "57P03", "57014", "58030"])
-async def test_what_the_server_could_not_do_now_was_not_done_and_may_be_asked_again(
+async def test_a_refused_statement_did_nothing_and_may_be_repeated(
     connections: Connections, failing: str, code: str
 ) -> None:
     with pytest.raises(StoreUnavailable):
@@ -109,7 +110,7 @@ async def test_a_server_that_became_read_only_is_left_for_the_one_that_is_not(ba
 async def test_a_store_that_is_read_only_for_a_while_is_used_again_after_it(
     backend: PostgresBackend, admin: Connection
 ) -> None:
-    """B35: nothing is answered as if it had been stored."""
+    """Nothing is answered as if it had been stored."""
     await register(backend, "job")
     other = PostgresBackend(postgres_url(), schema=SCHEMA, pool_size=1)
     database = await admin.fetchval("SELECT quote_ident(current_database())")
@@ -185,7 +186,7 @@ async def test_a_server_that_takes_no_more_connections_says_so_until_it_does(
 
 
 async def test_a_server_that_is_gone_is_unavailable_and_all_goes_on_when_it_is_back() -> None:
-    """B93: what was answered before is still there."""
+    """What was answered before is still there."""
     server = PostgresServer(settings=("fsync=on",)).start()
     handlers = HandlerRegistry()
 
@@ -252,7 +253,7 @@ async def _settling(backend: PostgresBackend, number: int) -> Call:
 
 
 @pytest.mark.parametrize("prepare", [_notifying, _settling])
-async def test_a_call_cut_short_is_not_told_as_nothing(
+async def test_a_call_cut_short_is_an_unknown_outcome(
     backend: PostgresBackend,
     prepare: Callable[[PostgresBackend, int], Awaitable[Call]],
     monkeypatch: pytest.MonkeyPatch,

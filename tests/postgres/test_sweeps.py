@@ -1,4 +1,4 @@
-"""Where a sweep read its events is looked at under the locks of the lanes it delivers to. Rules: EVENT-5."""
+"""The position of a sweep is checked under the locks of the lanes it delivers to. Rules: EVENT-5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triggers that go together: what one caller gave is no trouble of the others, nor shown to them.
+"""Triggers of several callers go together; the trouble of one caller is not the others'.
 
 Rules: OPS-2, OPS-3, MANUAL-1.
 """
@@ -42,19 +42,19 @@ async def _together(error: Exception) -> list[list[UUID | Refusal] | BaseExcepti
     return answers
 
 
-async def test_what_one_caller_gave_fails_that_caller_alone() -> None:
+async def test_a_trigger_that_cannot_be_stored_fails_its_caller_alone() -> None:
     first, even, odd, last = await _together(ValueError("odd"))
     assert isinstance(odd, ValueError)
     assert all(isinstance(each, list) for each in (first, even, last))
 
 
-async def test_a_store_that_is_away_is_not_asked_once_for_each() -> None:
+async def test_a_group_of_triggers_is_not_sent_one_by_one_while_the_store_is_away() -> None:
     first, *others = await _together(StoreUnavailable("away"))
     assert isinstance(first, list)
     assert all(isinstance(each, StoreUnavailable) for each in others)
 
 
-async def test_whoever_waits_when_the_backend_closes_is_told_so() -> None:
+async def test_callers_that_wait_when_the_backend_closes_get_an_error() -> None:
     """Under way it may have happened, before that it has not; neither is a cancellation, nor silence."""
 
     async def store(batch: Sequence[NewRun]) -> list[UUID | Refusal]:
@@ -88,7 +88,7 @@ async def test_large_payloads_do_not_go_together_by_the_hundred() -> None:
     assert max(sizes) <= 8 * 1024 * 1024
 
 
-async def test_a_group_that_is_cancelled_from_inside_holds_up_nobody_who_comes_later() -> None:
+async def test_a_group_that_is_cancelled_from_inside_does_not_block_later_triggers() -> None:
     """As where a driver's own task is cancelled: nobody closed the backend."""
     stored: list[str] = []
 
@@ -110,7 +110,7 @@ async def test_a_group_that_is_cancelled_from_inside_holds_up_nobody_who_comes_l
     assert stored == ["first", "meanwhile", "later"]
 
 
-async def test_what_a_caller_gave_up_before_it_was_sent_is_not_sent() -> None:
+async def test_a_trigger_cancelled_before_it_was_sent_is_not_sent() -> None:
     stored: list[str] = []
 
     async def store(batch: Sequence[NewRun]) -> list[UUID | Refusal]:

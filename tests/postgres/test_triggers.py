@@ -35,7 +35,7 @@ def _trigger(name: str) -> NewRun:
 
 async def _furnish(backend: PostgresBackend, triggers: Sequence[tuple[str, bool]]) -> list[NewRun]:
     """Lanes of every kind; and the batch, some of it stored already, some of that finished."""
-    await backend._rehearsal.stop()  # it looks at tables in another order than TRUNCATE locks them
+    await backend._warm_up.stop()  # it looks at tables in another order than TRUNCATE locks them
     await sql(
         "TRUNCATE definition, job, band, lane, run, history, outbox, decision, node, hand RESTART IDENTITY CASCADE"
     )
@@ -93,7 +93,7 @@ async def test_a_batch_has_the_same_effect_as_its_triggers_one_by_one(
     assert state_at_once == await _state(apart)
 
 
-async def test_a_repeated_batch_is_answered_like_the_first_though_its_job_was_removed(backend: PostgresBackend) -> None:
+async def test_a_repeated_batch_is_answered_like_the_first_after_its_job_was_removed(backend: PostgresBackend) -> None:
     await register(backend, "idle")
     batch = [_trigger("idle") for _ in range(5)]
     first = await backend.enqueue(batch)
@@ -139,9 +139,7 @@ async def test_the_same_trigger_twice_in_a_batch_is_stored_once(backend: Postgre
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_what_triggers_of_a_batch_have_of_their_own_is_not_told_once_for_all(
-    backend: PostgresBackend, together: bool
-) -> None:
+async def test_triggers_of_a_batch_keep_their_own_values(backend: PostgresBackend, together: bool) -> None:
     await register(backend, "job")
     await register(backend, "job", scope_id="other")
     own = [("default", 9, None), ("other", 1, b""), ("default", 9, b"x"), ("other", 9, None), ("other", 2, b"y")]
@@ -161,7 +159,7 @@ async def _hasty() -> PostgresBackend:
     return made
 
 
-async def test_a_big_batch_of_which_a_half_is_stored_is_not_told_as_nothing(backend: PostgresBackend) -> None:
+async def test_a_big_batch_of_which_half_is_stored_is_an_unknown_outcome(backend: PostgresBackend) -> None:
     by_half = {hash(JobKey("default", name)) % 2: name for name in map(str, range(100))}
     await register(backend, *by_half.values())
     hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
@@ -179,7 +177,7 @@ async def test_a_big_batch_of_which_a_half_is_stored_is_not_told_as_nothing(back
     await hasty.close()
 
 
-async def test_keys_of_which_one_is_taken_are_not_told_as_nothing_when_another_waits(backend: PostgresBackend) -> None:
+async def test_a_batch_with_one_stored_key_is_an_unknown_outcome_when_another_waits(backend: PostgresBackend) -> None:
     await register(backend, "job")
     hasty, outside = await _hasty(), await asyncpg.connect(postgres_url())
     first, second = (NewRun(JobKey("default", "job"), new_run_id(), Cause.MANUAL, 100) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What collects over years is forgotten: bands, definitions, runs beyond their number, old letters (HIST-2)."""
+"""Retention deletes unused bands and definitions, runs beyond their number and old letters. Rules: HIST-2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rota.backend import Audience, JobKey, NewRun, Prune, Registration
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota_backends.postgres import PostgresBackend
-from rota_backends.postgres.connections import Connection
+from rota_backends.postgres.connector import Connection
 from tests.patience import PATIENCE
 from tests.postgres.driving import claim, register, remove, sql, success, trigger, work
 from tests.servers import SCHEMA, postgres_url
@@ -50,7 +50,7 @@ async def _definitions() -> int:
     return count
 
 
-async def test_bands_of_handlers_queues_and_priorities_of_former_times_are_forgotten(backend: PostgresBackend) -> None:
+async def test_bands_without_definitions_are_deleted(backend: PostgresBackend) -> None:
     for year in range(5):
         await _register(backend, "job", f"report {year}", priority=year)
         await _register(backend, "mail", "mail", queue=f"queue {year}")
@@ -62,7 +62,7 @@ async def test_bands_of_handlers_queues_and_priorities_of_former_times_are_forgo
     assert await _definitions() == 2
 
 
-async def test_what_is_queued_running_retrying_or_arriving_keeps_its_band_and_its_definition(
+async def test_queued_running_retrying_and_arriving_runs_keep_their_band_and_definition(
     backend: PostgresBackend, session: Connection
 ) -> None:
     for name in ("queued", "running", "arriving", "removed"):
@@ -195,9 +195,7 @@ async def test_a_run_that_ends_long_after_its_turn_is_the_first_to_be_forgotten(
     assert (await sql("SELECT kept FROM lane"))[0][0] == len(await _kept())
 
 
-async def test_lanes_somebody_works_on_are_left_and_nobody_is_waited_for(
-    backend: PostgresBackend, session: Connection
-) -> None:
+async def test_retention_skips_locked_lanes_and_does_not_wait(backend: PostgresBackend, session: Connection) -> None:
     await register(backend, "busy", "free")
     for name in ("busy", "free"):
         await trigger(backend, name, times=3)
@@ -209,7 +207,7 @@ async def test_lanes_somebody_works_on_are_left_and_nobody_is_waited_for(
         )
         assert await backend.prune(request) == 2
         async with session.transaction():
-            await session.execute("SELECT FROM store FOR UPDATE")
+            await session.execute("SELECT FROM setting FOR UPDATE")
             assert await backend.prune(request) == 0, "another node is at it"
     assert await backend.prune(request) == 2
 
@@ -259,7 +257,7 @@ async def _until_somebody_waits() -> None:
     pytest.fail("nobody waits")
 
 
-async def test_a_node_that_leaves_does_not_make_others_wait_to_relay(backend: PostgresBackend) -> None:
+async def test_a_node_that_leaves_gives_its_relay_lease_back(backend: PostgresBackend) -> None:
     assert await backend.outbox(Audience.EVENTS, "leaver") == []
     assert await backend.outbox(Audience.EVENTS, "other") is None
     await backend.hand_back([], leaving="leaver")

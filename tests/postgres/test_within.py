@@ -24,8 +24,8 @@ from rota import (
     RunState,
     ScheduleError,
     Scheduler,
-    SchemaMismatch,
 )
+from rota.errors import SchemaMismatch
 from rota_backends.postgres import PostgresBackend
 from tests.patience import PATIENCE
 from tests.servers import SCHEMA, fresh_store, postgres_url
@@ -169,7 +169,7 @@ async def other_database() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("before", ["SELECT 1", f'CREATE SCHEMA "{SCHEMA}"'], ids=["no schema", "an empty one"])
-async def test_a_connection_to_a_wrong_database_is_told_so_and_its_transaction_is_left_to_the_caller(
+async def test_a_connection_to_a_wrong_database_is_refused_and_its_transaction_left_alone(
     node: Scheduler, transaction: Transaction, other_database: str, before: str
 ) -> None:
     async with transaction(other_database) as connection:

@@ -17,8 +17,8 @@ from rota import JobDefinition, Manual, RetryPolicy, RunState, VirtualClock
 from rota.backend import ClaimRequest, JobKey, JobQuery, NodeInfo, Prune, Registration, RunQuery
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome
-from rota_backends.sqlite import SqliteBackend, claiming, lane, notices, settling
-from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
+from rota_backends.sqlite import SqliteBackend, claiming, lane, outbox, settling
+from tests.sqlite.port_calls import HANDLERS, HOUR, enqueue, job, register, request, succeeded
 
 T = TypeVar("T")
 
@@ -68,8 +68,8 @@ async def test_a_claim_reads_indexes_and_no_history(backend: SqliteBackend, stat
     assert "rota_history" not in told
 
 
-async def test_notices_that_were_set_aside_are_not_read_again(backend: SqliteBackend) -> None:
-    assert "rota_notice_untold" in await plan(backend, notices._UNTOLD)
+async def test_facts_of_one_audience_are_read_by_an_index(backend: SqliteBackend) -> None:
+    assert "rota_outbox_audience" in await plan(backend, outbox.PAGE)
 
 
 async def _steps_of(backend: SqliteBackend, call: Awaitable[T]) -> tuple[int, T]:

@@ -31,7 +31,7 @@ from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome, Cause
 from rota_backends.sqlite import SqliteBackend, lane
 from rota_backends.sqlite.session import Session
-from tests.sqlite.calls import HANDLERS, HOUR, enqueue, job, register, remove, request, succeeded
+from tests.sqlite.port_calls import HANDLERS, HOUR, enqueue, job, register, remove, request, succeeded
 
 KEY = JobKey("default", "job-0000")
 SECOND = timedelta(seconds=1)

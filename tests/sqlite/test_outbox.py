@@ -14,7 +14,7 @@ import pytest
 from rota import VirtualClock
 from rota.backend import FACTS_WANTED, Audience, Fact, FailedDelivery, JobKey, Prune
 from rota_backends.sqlite import SqliteBackend
-from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
+from tests.sqlite.port_calls import HOUR, enqueue, job, register, request, succeeded
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def told(facts: list[Fact]) -> list[tuple[str, str]]:
 
 
 async def rows(backend: SqliteBackend) -> int:
-    return int(await backend._store.read(lambda session: session.one("SELECT count(*) FROM rota_fact")))
+    return int(await backend._store.read(lambda session: session.one("SELECT count(*) FROM rota_outbox")))
 
 
 async def test_the_facts_of_a_transaction_share_a_row(backend: SqliteBackend) -> None:

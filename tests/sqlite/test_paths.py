@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from contextlib import closing
@@ -10,12 +11,23 @@ from typing import Any
 
 import pytest
 
-from rota import HandlerRegistry, Manual, NotOpen, Precision, ScheduleError, Scheduler
+from rota import (
+    Cron,
+    HandlerRegistry,
+    Manual,
+    NotOpen,
+    Precision,
+    ScheduleError,
+    Scheduler,
+    UnsupportedCapability,
+    UnsupportedPrecision,
+)
 from rota.backend import JobKey
 from rota.discovery import open_backend
 from rota.model.capability import Capability
 from rota.model.definition import JobDefinition
 from rota_backends.sqlite import SqliteBackend, connecting, schema
+from tests.patience import PATIENCE
 
 _ROOT = os.geteuid() == 0 if hasattr(os, "geteuid") else False
 
@@ -46,6 +58,85 @@ async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path.write_text("Dear reader, " * 1000)
     assert "is not a SQLite database" in await _refusal(path)
     assert path.read_text().startswith("Dear reader")
+
+
+async def test_a_link_to_a_missing_folder_names_that_folder(tmp_path: Path) -> None:
+    link = tmp_path / "jobs.db"
+    link.symlink_to(tmp_path / "none" / "jobs.db")
+    assert str(tmp_path / "none") in await _refusal(link)
+
+
+async def test_a_link_to_a_file_that_does_not_exist_yet_is_followed(tmp_path: Path) -> None:
+    link = tmp_path / "jobs.db"
+    link.symlink_to(tmp_path / "real.db")
+    backend = SqliteBackend(link)
+    await backend.open()
+    await backend.close()
+    assert (tmp_path / "real.db").is_file()
+
+
+async def test_links_that_lead_to_each_other_are_told(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to(tmp_path / "two")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+    assert "cannot be used" in await _refusal(tmp_path / "one")
+    assert "cannot be used" in await _refusal(tmp_path / "one" / "jobs.db")
+
+
+async def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is a pipe" in await asyncio.wait_for(_refusal(tmp_path / "pipe"), PATIENCE)
+
+
+async def test_a_device_is_refused() -> None:
+    assert "a device" in await _refusal(Path("/dev/null"))
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "/".join(["x" * 200] * 50)])
+async def test_a_name_that_is_too_long_is_told(tmp_path: Path, name: str) -> None:
+    assert "name another file" in await _refusal(tmp_path / name)
+
+
+async def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "not a folder" in await _refusal(tmp_path / "file" / "jobs.db")
+
+
+async def test_a_folder_that_is_read_only_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda what, mode: mode != os.W_OK)
+    assert "cannot be written" in await _refusal(tmp_path / "jobs.db")
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE rota_meta SET value = 'abc' WHERE name = 'schema'", "no readable schema version"),
+        ("DELETE FROM rota_meta WHERE name = 'schema'", "no readable schema version"),
+        ("UPDATE rota_meta SET value = 0 WHERE name = 'schema'", "needs version"),
+        ("DROP TABLE rota_lane", "lacks the table rota_lane"),
+        ("DROP TABLE rota_meta", "tables of another program"),
+        ("ALTER TABLE rota_meta RENAME COLUMN value TO other", "that is not Rota's"),
+    ],
+)
+async def test_tables_that_cannot_be_used_are_told_with_the_way_out(tmp_path: Path, statement: str, told: str) -> None:
+    path = tmp_path / "jobs.db"
+    backend = SqliteBackend(path)
+    await backend.open()
+    await backend.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+    refused = await _refusal(path)
+    assert told in refused
+    assert "restore" in refused or "another file" in refused
+
+
+async def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    backend = SqliteBackend(path)
+    await backend.open()
+    await backend.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100] + b"\xff" * 4000 + whole[4100:])
+    assert "restore it from a backup" in await _refusal(path)
 
 
 async def test_a_read_only_file_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,10 +174,39 @@ async def test_it_lives_beside_the_tables_of_an_application(tmp_path: Path) -> N
     db.close()
 
 
-@pytest.mark.parametrize("path", ["", ":memory:", "file:jobs.db?mode=memory", 7, b"jobs.db", "jobs\0.db"])
+class _Path:
+    def __fspath__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", ":memory:", "file:jobs.db?mode=memory", 7, None, b"jobs.db", "jobs\0.db", "jobs\ud800.db", _Path(), _Path],
+)
 def test_what_is_no_path_is_refused_when_made(path: Any) -> None:
     with pytest.raises(ScheduleError, match="path"):
         SqliteBackend(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("clock", 5), ("clock", "now"), ("precision", "second"), ("precision", None)]
+)
+def test_a_wrong_argument_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ScheduleError) as refused:
+        SqliteBackend("jobs.db", **{field: value})
+    assert refused.value.field == field
+
+
+def test_a_refusal_of_several_hosts_says_that_several_processes_work() -> None:
+    with pytest.raises(UnsupportedCapability, match="several processes of one host work with DURABLE alone"):
+        Scheduler(SqliteBackend("jobs.db"), HandlerRegistry(), requires=Capability.DISTRIBUTED)
+
+
+async def test_a_refusal_of_seconds_says_how_to_get_them(tmp_path: Path) -> None:
+    job = JobDefinition("job", "handler", Cron("*/5 * * * * *"), precision=Precision.SECOND)
+    async with Scheduler(SqliteBackend(tmp_path / "jobs.db"), HandlerRegistry(), concurrency=0) as client:
+        with pytest.raises(UnsupportedPrecision, match=r"precision=Precision.SECOND, or add \?precision=second"):
+            await client.schedule(job)
 
 
 @pytest.mark.parametrize("synchronous", ["fast", 1, "FULL; DROP TABLE rota_job"])

@@ -10,6 +10,7 @@ import gc
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from rota import Event, HandlerRegistry, JobContext, JobDefinition, Manual, OnEvent, OutcomeUnknown, RunState, Scheduler
-from rota.backend import Bookmark, EventLimits, JobKey, JobQuery, NewRun, Registered, Registration, RunQuery
+from rota.backend import Bookmark, EventLimits, JobKey, JobQuery, NewRun, Prune, Registered, Registration, RunQuery
 from rota.errors import NotOpen, StoreUnavailable
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
@@ -25,6 +26,7 @@ from rota_backends.sqlite import SqliteBackend, connecting
 from rota_backends.sqlite import backend as module
 from rota_backends.sqlite.session import Session
 from tests.patience import PATIENCE
+from tests.sqlite.port_calls import HOUR, request
 
 KEY = JobKey("default", "job")
 
@@ -58,7 +60,7 @@ class Outsider:
         self._db.execute("ROLLBACK")
 
     def move(self, bookmark: str, position: int) -> None:
-        self._db.execute("INSERT OR REPLACE INTO rota_bookmark VALUES (?, ?)", (bookmark, position))
+        self._db.execute("INSERT OR REPLACE INTO rota_setting VALUES (?, ?)", (bookmark, position))
         self._db.execute("COMMIT")
 
     def close(self) -> None:
@@ -261,6 +263,26 @@ async def test_nothing_is_remembered_of_a_store_that_was_restored_under_it(
     assert (await backend.standing(JobKey("default", "lost"))).job is None
 
 
+@pytest.mark.parametrize("table", ["rota_job", "rota_lane", "rota_run", "rota_meta", "rota_setting", "rota_outbox"])
+async def test_a_table_that_is_dropped_is_a_store_that_is_away(
+    backend: SqliteBackend, tmp_path: Path, table: str
+) -> None:  # SAFE-2
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as other:
+        other.execute(f"DROP TABLE {table}")
+    calls = (
+        backend.standing(KEY),
+        backend.enqueue([enqueue()]),
+        backend.census(),
+        backend.claim(request()),
+        backend.setting("position"),
+        backend.prune(Prune(1, HOUR)),
+    )
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    errors = [each for each in answers if isinstance(each, BaseException)]
+    assert errors
+    assert {type(each) for each in errors} <= {StoreUnavailable, OutcomeUnknown}
+
+
 async def test_a_commit_that_fails_may_have_happened(backend: SqliteBackend) -> None:
     real = (await backend._store.read(lambda session: session)).db
     session: Session = await backend._store.read(lambda session: session)
@@ -295,7 +317,7 @@ async def test_one_bad_call_does_not_spoil_those_it_shares_a_commit_with(backend
     waiting = backend._store.read(lambda session: held.wait(PATIENCE))  # so that the others gather behind it
 
     def fails(session: Session) -> None:
-        session.db.execute("INSERT INTO rota_bookmark VALUES ('half', 1)")
+        session.db.execute("INSERT INTO rota_setting VALUES ('half', 1)")
         raise ZeroDivisionError
 
     before, after = enqueue(), enqueue()

@@ -3,8 +3,8 @@
     container = compose({"backend": "sqlite:jobs.db"}, handlers=handlers, services={Mailer: mailer})
     async with container.scheduler() as scheduler: ...
 
-The environment variables `ROTA_JOBS_ENABLED` and `ROTA_BACKEND` override the dict. Open connections and clients outside
-and pass them in: a graph with async resources would return futures instead of objects.
+`ROTA_JOBS_ENABLED` and `ROTA_BACKEND` override the dict. Connections and clients are opened outside and passed in,
+because a graph with async resources would return futures instead of objects.
 """
 
 from __future__ import annotations

@@ -1,18 +1,21 @@
 """Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and any other installed backend (CAP-1).
 
 A distribution offers a backend as an entry point of the group `rota.backends`: the name is the scheme, the object a
-`Backend` class. Its class method `from_url(url)` makes the backend, with `clock=…` on another clock; without that
-method the constructor is called.
+`Backend` class. Its class method `from_url(url)` makes the backend, with `clock=…` on another clock. Without that
+method the constructor is called, with `precision=…` if the URL has `?precision=second`.
 """
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
+from urllib.parse import urlsplit
 
 from rota.backend.port import Backend
 from rota.clock import Clock
-from rota.errors import MissingExtra, ScheduleError
+from rota.errors import MissingExtra, RotaError, ScheduleError
+from rota.model.capability import Precision
 
 GROUP = "rota.backends"
 _EXTRAS = {"postgres": "postgres", "postgresql": "postgres"}
@@ -30,10 +33,40 @@ def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
     make = _loaded(scheme.lower())
     options = {} if clock is None else {"clock": clock}
     if hasattr(make, "from_url"):
-        return _checked(scheme, make.from_url(url, **options))
-    if rest:
-        raise ScheduleError("backend", f"{scheme}: takes nothing after the colon")
-    return _checked(scheme, make(**options))
+        return _checked(scheme, _from_url(make, url, options))
+    return _checked(scheme, make(**_constructor_options(scheme, rest), **options))
+
+
+def _from_url(make: Any, url: str, options: dict[str, Any]) -> object:
+    try:
+        _check_ports(url)
+        return make.from_url(url, **options)
+    except RotaError:
+        raise
+    except ValueError:  # its text may quote the URL, password included
+        raise ScheduleError(
+            "backend", "cannot be read as a URL: check the host, its brackets, and the port, which is at most 65535"
+        ) from None
+
+
+def _check_ports(url: str) -> None:
+    """Check the ports of all hosts: some databases accept several. Raises a ValueError."""
+    hosts = urlsplit(url).netloc.rpartition("@")[2]
+    for port in re.findall(r":(\d+)(?:,|$)", hosts):
+        if not 0 < int(port[:9]) <= 65535:
+            raise ValueError
+
+
+def _constructor_options(scheme: str, rest: str) -> dict[str, Any]:
+    """The option of a URL for backends without `from_url`: `?precision=second`."""
+    if not rest:
+        return {}
+    name, _, value = rest.removeprefix("?").partition("=")
+    if not rest.startswith("?") or name != "precision":
+        raise ScheduleError("backend", f"write {scheme}: alone, or {scheme}:?precision=second")
+    if value not in {each.value for each in Precision}:
+        raise ScheduleError("backend", "precision must be minute or second")
+    return {"precision": Precision(value)}
 
 
 def known_schemes() -> list[str]:

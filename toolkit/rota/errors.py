@@ -70,10 +70,20 @@ class UnsupportedCapability(ScheduleError):
     """The backend does not declare a required capability (CAP-1); names it, and those that it has."""
 
     def __init__(self, backend: str, asked: str, offered: str, *, field: str = "requires") -> None:
-        super().__init__(field, f"{asked} was asked for, but the backend {backend!r} offers {offered}")
+        super().__init__(
+            field, f"{asked} was asked for, but the backend {backend!r} offers {offered}{_way_out(asked, offered)}"
+        )
         self.backend = backend
         self.asked = asked
         self.offered = offered
+
+
+def _way_out(asked: str, offered: str) -> str:
+    if "precision SECOND" in asked:
+        return "; make the backend with precision=Precision.SECOND, or add ?precision=second to its URL"
+    if "DISTRIBUTED" in asked and "DURABLE" in offered:
+        return "; DISTRIBUTED means nodes on several hosts, several processes of one host work with DURABLE alone"
+    return ""
 
 
 class UnsupportedPrecision(UnsupportedCapability):
@@ -214,12 +224,26 @@ class NotSettled(RotaError):
 
 
 class MissingExtra(RotaError, ImportError):
-    """An optional part is not installed; the message is the command that installs it."""
+    """An optional part is not installed; the message contains the command that installs its packages."""
 
     def __init__(self, extra: str, purpose: str = "") -> None:
         what = f" ({purpose})" if purpose else ""
-        super().__init__(f'this needs the extra {extra!r}{what}: pip install "rota[{extra}]"')
+        parts = " ".join(f'"{each}"' for each in _requirements(extra))
+        super().__init__(f"this needs the extra {extra!r}{what}: pip install {parts}")
         self.extra = extra
+
+
+def _requirements(extra: str) -> list[str]:
+    """The packages of an extra, as the installed distribution lists them."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        listed = requires("rota") or []
+    except PackageNotFoundError:  # run from its sources, uninstalled
+        listed = []
+    marked = [each.partition(";")[::2] for each in listed]
+    ours = (f"extra == '{extra}'", f'extra == "{extra}"')
+    return [name.strip() for name, marker in marked if marker.strip() in ours] or [f"rota[{extra}]"]
 
 
 class AccessDenied(RotaError, PermissionError):

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from rota_backends.postgres.backend import PostgresBackend
+from rota_backends.postgres.errors import LoginRefused
 
-__all__ = ["PostgresBackend"]
+__all__ = ["LoginRefused", "PostgresBackend"]

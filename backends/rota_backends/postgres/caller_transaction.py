@@ -16,8 +16,8 @@ _NAMES_AND_PLACES = re.compile(r'("(?:[^"]|"")*")|\$(\d+)')
 
 
 async def arrive_within(connection: Any, statements: Statements, args: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Run `arrive` in the caller's transaction; the run id and the refusal. Errors are the driver's own, but for those
-    of a wrong database: what becomes of the transaction is the caller's business."""
+    """Run `arrive` in the caller's transaction; returns run id and refusal. Errors are the driver's own, because they
+    concern the caller's transaction; only a wrong database raises `SchemaMismatch`."""
     try:
         return await _call(connection, statements.arrive, args)
     except Exception as error:
@@ -66,7 +66,7 @@ async def _psycopg(connection: Any, sql: str, args: tuple[Any, ...]) -> tuple[An
 
 
 def _for_psycopg(sql: str) -> bytes:
-    """Its placeholders; a schema's name may look like one, and percent signs in it are doubled first."""
+    """The statement with psycopg's placeholders. Quoted names are kept, for they may contain `$1`; % is doubled."""
     numbered = sql.replace("%", "%%")
     return _NAMES_AND_PLACES.sub(lambda found: found[1] or f"%s::{_TYPES[int(found[2]) - 1]}", numbered).encode()
 

@@ -1,7 +1,7 @@
 """A few connections, one statement at a time each.
 
-Every operation of the backend is one statement: there is no transaction a cancelled call could leave open. A connection
-whose call did not end well is thrown away, never given to the next caller (B16).
+Every operation of the backend is one statement: there is no transaction that a cancelled call could leave open. A
+connection whose call failed in an unknown way is closed, never given to the next caller.
 """
 
 from __future__ import annotations
@@ -13,73 +13,43 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from rota.errors import NotOpen, NotPermitted, OutcomeUnknown, StoreUnavailable
+from rota.errors import NotOpen, OutcomeUnknown, StoreUnavailable
+from rota_backends.postgres.connector import Connection, Connector
+from rota_backends.postgres.errors import BREAKS, CONFLICTS, REFUSALS, WRONG_SERVER, refused
 
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Row: TypeAlias = "asyncpg.Record"
 
-ENCODED = "in a password / ? # @ : are written %2F %3F %23 %40 %3A"
-
-_GRACE = 1.0  # seconds for the answer that a statement took too long: only the server knows that it did nothing
-_PAUSE = 0.02  # seconds between two looks whether all connections rest
-_TRIES = 5  # of a statement that the server gave up for the sake of another
-# The server says that it did not carry the statement out, because of others or of its own state.
-_CONFLICTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
-_REFUSALS = (
-    asyncpg.QueryCanceledError,
-    asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.PostgresIOError,
-)
-# This server will not do: the one to ask is found by connecting again.
-_ELSEWHERE = (asyncpg.ReadOnlySQLTransactionError, asyncpg.CannotConnectNowError)
-# The connection ended while the statement was under way: it may have been committed.
-_BREAKS = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # shutdown, crash, terminated by an administrator
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-    TimeoutError,
-)
-_ARRAYS = (
-    "SELECT $1::bytea[], $2::integer[], $3::bigint[], $4::boolean[], $5::interval[], $6::uuid[], $7::timestamptz[]"
-)
+_PAUSE = 0.02  # seconds between two looks whether all connections are idle
+_TRIES = 5  # of a statement that the server rolled back because of others
 
 
 class Connections:
     """At most `size` connections, opened when they are needed.
 
-    To plan a statement for the first time takes the server 10 ms and more, in each session that meets it. So of those
-    at rest one is taken that has run it before, and a new statement goes where the fewest are known: then they seldom
-    are in each other's way.
+    A session takes 10 ms and more to plan a statement it has not run before. So a call gets an idle connection that has
+    run its statement, and a new statement goes to the connection that knows the fewest.
     """
 
     def __init__(self, dsn: str, *, size: int, timeout: timedelta, pooler: bool) -> None:
-        self._dsn = dsn
-        self._timeout = timeout.total_seconds()
-        self._patience = self._timeout + (0 if pooler else _GRACE)
-        self._pooler = pooler
+        self._connector = Connector(dsn, timeout, is_pooled=pooler)
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self._known: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self._leaving: set[asyncio.Task[None]] = set()
         self.size = size
-        self.opened = 0  # so far: who has a new one may have reached another server
         self.is_open = False
-        self._process = 0  # that opened them
+        self._process = 0  # the process that opened them
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
         """From now on calls are taken, in this event loop."""
         self.is_open = True
         self._process = os.getpid()
+        self._connector.start()
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._taken = 0
@@ -88,7 +58,7 @@ class Connections:
 
     @property
     def are_anothers(self) -> bool:
-        """A fork takes the sockets along, but they stay the parent's: what a child ends has ended for both."""
+        """A fork inherits the sockets, but they belong to the parent: ending them here ends them for both."""
         return self.is_open and self._process != os.getpid()
 
     def refuse_forks(self) -> None:
@@ -97,58 +67,67 @@ class Connections:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether consecutive statements may reach different sessions of the server."""
-        return self._pooler
+        """True if consecutive statements may reach different sessions of the server."""
+        return self._connector.is_pooled
+
+    @property
+    def opened(self) -> int:
+        """Connections so far: a new one may have reached another server."""
+        return self._connector.opened
 
     @property
     def timeout(self) -> float:
         """Seconds a statement may take."""
-        return self._timeout
+        return self._connector.timeout
+
+    async def connect(self, name: str = "rota") -> Connection:
+        """A new connection that is not one of the `size`."""
+        return await self._connector.connect(name)
+
+    # --- calls ---
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        """The rows of one statement, committed."""
+        """The rows of one statement, committed. Every error is of Rota's family (SAFE-2)."""
         for attempt in range(1, _TRIES + 1):
             try:
-                return await self._once(sql, lambda connection: connection.fetch(sql, *args, timeout=self._patience))
-            except _CONFLICTS as error:
+                return await self.ask(sql, *args)
+            except CONFLICTS as error:
                 if attempt == _TRIES:
-                    raise StoreUnavailable(f"gave way to others {attempt} times: {type(error).__name__}") from error
+                    raise StoreUnavailable(
+                        f"the server rolled it back {attempt} times for other statements: {type(error).__name__}"
+                    ) from error
                 await asyncio.sleep(random.uniform(0, 0.01 * 2**attempt))
+            except asyncpg.PostgresError as error:
+                raise refused(error) from error
         raise AssertionError("unreachable")
 
+    async def ask(self, sql: str, *args: Any) -> list[Row]:
+        """The same, once; the server's objections to the statement itself are raised as the driver raises them."""
+        patience = self._connector.patience
+        return await self._once(sql, lambda connection: connection.fetch(sql, *args, timeout=patience))
+
     async def fetch_waiting(self, sql: str, *args: Any) -> list[Row]:
-        """For statements that may wait for a transaction of the application: they are never given all connections, for
-        claims and renewals must go on."""
-        await self._have(self._waits)
+        """For statements that may wait for a transaction of the application: they get half of the connections at most,
+        so that claims and renewals go on."""
+        await self._acquire(self._waits)
         try:
             return await self.fetch(sql, *args)
         finally:
             self._waits.release()
 
-    async def _have(self, room: asyncio.Semaphore) -> None:
-        if not room.locked():  # then it waits for nobody, and needs no deadline
-            await room.acquire()
-            return
-        try:
-            async with asyncio.timeout(self._timeout):
-                await room.acquire()
-        except TimeoutError as error:
-            raise StoreUnavailable("all connections are busy") from error
-
     async def value(self, sql: str, *args: Any) -> Any:
         """The one value of one row."""
         return (await self.fetch(sql, *args))[0][0]
 
-    async def rehearse(self, enough: asyncio.Event, most: Callable[[], int], *calls: tuple[str, Sequence[Any]]) -> None:
-        """Let so many connections plan these statements, which are to change nothing: what a session plans when it
-        matters makes somebody wait. One at a time, while all the others rest: where much is to be done they learn by
-        doing."""
+    async def warm_up(self, enough: asyncio.Event, most: Callable[[], int], *calls: tuple[str, Sequence[Any]]) -> None:
+        """Let `most` connections plan these statements, which change nothing. One connection at a time, while all the
+        others are idle: under load they plan as statements come."""
         first = calls[0][0]
 
         async def inside(connection: Connection) -> list[Row]:
             for sql, args in calls:
                 if not enough.is_set():
-                    await connection.fetch(sql, *args, timeout=self._patience)
+                    await connection.fetch(sql, *args, timeout=self._connector.patience)
                     self._known[connection].add(sql)
             return []
 
@@ -157,13 +136,13 @@ class Connections:
                 if not self._taken:
                     if sum(first in self._known[each] for each in self._idle) >= most():
                         return
-                    await self._once(first, inside, is_rehearsal=True)
+                    await self._once(first, inside, is_warm_up=True)
                 await _until(enough, _PAUSE)
         except asyncpg.PostgresError as error:
-            raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
+            raise refused(error) from error
 
     async def script(self, work: Callable[[Connection], Awaitable[None]]) -> None:
-        """Several statements in one transaction, on a connection of their own."""
+        """Several statements in one transaction, on a connection of their own; errors as for `ask`."""
 
         async def inside(connection: Connection) -> list[Row]:
             async with connection.transaction():
@@ -172,8 +151,8 @@ class Connections:
 
         try:
             await self._once("", inside, keep=False)
-        except _CONFLICTS as error:
-            raise StoreUnavailable(f"gave way to others: {type(error).__name__}") from error
+        except CONFLICTS as error:
+            raise StoreUnavailable(f"the server rolled it back for others: {type(error).__name__}") from error
 
     async def _once(
         self,
@@ -181,49 +160,57 @@ class Connections:
         call: Callable[[Connection], Awaitable[list[Row]]],
         *,
         keep: bool = True,
-        is_rehearsal: bool = False,
+        is_warm_up: bool = False,
     ) -> list[Row]:
-        connection = await self._take(sql, is_rehearsal)
+        connection = await self._take(sql, is_warm_up)
         is_well = False
         try:
             rows = await call(connection)
             is_well = keep
-        except _REFUSALS as error:
-            is_well = keep and not isinstance(error, _ELSEWHERE)
+        except REFUSALS as error:
+            is_well = keep and not isinstance(error, WRONG_SERVER)
             if not is_well:
-                self._distrust()
+                self._drop_idle()
             raise StoreUnavailable(f"the server refused it: {type(error).__name__}") from error
-        except _BREAKS as error:
-            self._distrust()
+        except BREAKS as error:
+            self._drop_idle()
             raise OutcomeUnknown(f"the connection broke: {type(error).__name__}") from error
-        except asyncpg.InsufficientPrivilegeError as error:
-            is_well = keep
-            raise NotPermitted(
-                f"{error}: grant CREATE on the database to the role that migrates (`rota db migrate`), and to the one "
-                "that runs USAGE on the schema and all privileges on its tables and sequences"
-            ) from error
         except AttributeError as error:
             if not connection.is_closed():
                 raise
-            # Ended between two steps of the call: the driver finds no protocol to go on with.
+            # The connection ended between two steps of the call: the driver has no protocol object any more.
             raise OutcomeUnknown("the connection was closed meanwhile") from error
+        except OverflowError as error:  # an instant after the year 9999, which only SQL by hand can store
+            raise OutcomeUnknown("the answer has an instant that Python cannot hold") from error
         except asyncpg.PostgresError:
-            is_well = keep  # a conflict, or a mistake in the statement; the connection is as good as before
+            is_well = keep  # the connection itself is fine
             raise
         finally:
             self._give_back(connection, is_well)
         return rows
 
-    async def _take(self, sql: str, is_rehearsal: bool) -> Connection:
+    # --- the pool ---
+
+    async def _acquire(self, room: asyncio.Semaphore) -> None:
+        if not room.locked():  # then there is no wait, and no need for a deadline
+            await room.acquire()
+            return
+        try:
+            async with asyncio.timeout(self.timeout):
+                await room.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("all connections are busy") from error
+
+    async def _take(self, sql: str, is_warm_up: bool) -> Connection:
         """One of the `size` connections, for one call."""
         self.refuse_forks()
-        await self._have(self._slots)
+        await self._acquire(self._slots)
         self._taken += 1
         try:
             if not self.is_open:
                 raise StoreUnavailable("the connections are closed")
-            connection = self._rested(sql, is_rehearsal) or await self.connect()
-            if not self.is_open:  # `close` came first: it did not know of this one, so nobody would part from it
+            connection = self._take_idle(sql, is_warm_up) or await self.connect()
+            if not self.is_open:  # `close` came first and does not know of this one
                 connection.terminate()
                 raise StoreUnavailable("the connections were closed meanwhile")
         except BaseException:
@@ -233,18 +220,18 @@ class Connections:
         self._known.setdefault(connection, set()).add(sql)
         return connection
 
-    def _rested(self, sql: str, is_rehearsal: bool) -> Connection | None:
+    def _take_idle(self, sql: str, is_warm_up: bool) -> Connection | None:
         self._idle = [each for each in self._idle if not each.is_closed()]
-        rested = [each for each in self._idle if not is_rehearsal or sql not in self._known[each]]
-        if not rested:
+        fitting = [each for each in self._idle if not is_warm_up or sql not in self._known[each]]
+        if not fitting:
             return None
-        best = min(rested, key=lambda each: (sql not in self._known[each], len(self._known[each])))
+        best = min(fitting, key=lambda each: (sql not in self._known[each], len(self._known[each])))
         self._idle.remove(best)
         return best
 
     def _give_back(self, connection: Connection, is_well: bool) -> None:
         self._busy.discard(connection)
-        if connection.is_closed():  # perhaps by `close`, which waits for no farewell that begins after it
+        if connection.is_closed():  # perhaps by `close`, which does not wait for tasks that begin after it
             self._release()
             return
         if is_well and self.is_open:
@@ -264,67 +251,24 @@ class Connections:
         self._taken -= 1
         self._slots.release()
 
-    def _distrust(self) -> None:
-        """What befell one connection may have befallen those at rest: they are not tried one after the other."""
+    def _drop_idle(self) -> None:
+        """Idle connections are probably broken too: close them, instead of losing one call on each."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.terminate()
 
-    async def connect(self, name: str = "rota") -> Connection:
-        """A new connection; what goes wrong is told without the address (OPS-3)."""
-        settings = {"application_name": name}
-        if not self._pooler:  # behind a pooler a setting of the session would be somebody else's
-            settings |= {
-                "default_transaction_isolation": "read committed",  # what the functions count on
-                "statement_timeout": f"{int(self._timeout * 1000)}",
-                "idle_in_transaction_session_timeout": f"{int(self._timeout * 1000)}",
-            }
-        try:
-            connection = await asyncpg.connect(
-                self._dsn,
-                timeout=self._timeout,
-                command_timeout=self._patience,  # of what the driver says by itself: BEGIN, COMMIT, ROLLBACK
-                server_settings=settings,
-                statement_cache_size=0 if self._pooler else 100,
-                max_cached_statement_lifetime=0,  # for ever: to forget one it would wait for the server without end
-            )
-            self.opened += 1
-            if self._pooler:
-                await self._learn_types(connection)
-            return connection
-        except (asyncpg.PostgresError, *_BREAKS, ValueError) as error:
-            raise StoreUnavailable(f"no connection: {type(error).__name__}: {self._told(error)}") from None
-
-    async def _learn_types(self, connection: Connection) -> None:
-        """The driver turns a setting off and on again when it meets types it does not know: in one transaction, and so
-        in one session behind the pooler."""
-        try:
-            async with connection.transaction():
-                await connection.fetch(_ARRAYS, *([[]] * 7), timeout=self._timeout)
-        except BaseException:
-            connection.terminate()
-            raise
-
-    def _told(self, error: BaseException) -> str:
-        if type(error) is ValueError:  # the driver's, which quotes what is no number: perhaps a part of the password
-            return f"the URL cannot be read; {ENCODED}"
-        text = str(error)
-        for secret in _secrets(self._dsn):
-            text = text.replace(secret, "***")
-        return text
-
     async def close(self) -> None:
-        """Say good-bye; a server that does not answer is left alone, and a call still under way is cut off."""
+        """Close idle connections politely and cut off calls still under way; a silent server is not waited for."""
         self.is_open = False
         for connection in self._busy:
             connection.terminate()
         idle, self._idle = self._idle, []
         try:
             await asyncio.gather(*self._leaving, *(_leave(connection) for connection in idle))
-        finally:  # cut short, some have not begun to leave
+        finally:  # if this is cancelled, some have not begun to leave
             for connection in idle:
                 connection.terminate()
-        await asyncio.sleep(0)  # a terminated connection lets go of its socket in the next round of the event loop
+        await asyncio.sleep(0)  # a terminated connection closes its socket in the next round of the event loop
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:
@@ -334,16 +278,8 @@ async def _until(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _leave(connection: Connection) -> None:
-    """Politely, for a second: a statement that was given up half-way is cancelled on the server first."""
+    """Close within a second; the driver first cancels a statement that is still running on the server."""
     try:
         await connection.close(timeout=1)
-    except (asyncpg.PostgresError, *_BREAKS):
+    except (asyncpg.PostgresError, *BREAKS):
         connection.terminate()
-
-
-def _secrets(dsn: str) -> Sequence[str]:
-    try:
-        password = urlsplit(dsn).password
-    except ValueError:
-        password = None
-    return [dsn, password] if password else [dsn]

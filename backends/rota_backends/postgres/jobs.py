@@ -19,12 +19,14 @@ class Jobs(Store):
         (row,) = await self._fetch(self._sql.standing, *key, self._now())
         if row["lane"] is None:
             return JobRecord(row["at"])
-        job = (await self._stored([row]))[0] if row["definition"] is not None else None
-        return JobRecord(row["at"], row["revision"], row["decided"], job)
+        stored = await self._stored([row]) if row["definition"] is not None else []
+        return JobRecord(row["at"], row["revision"], row["decided"], stored[0] if stored else None)
 
     async def _stored(self, found: Sequence[Row]) -> list[StoredJob]:
+        """A job that cannot be decoded counts as not there until it is scheduled again (SAFE-1)."""
         definitions = await self._definitions(row["definition"] for row in found)
-        return [rows.stored_job(row, definitions[row["definition"]]) for row in found]
+        readable = [row for row in found if row["definition"] not in definitions.unreadable]
+        return [rows.stored_job(row, definitions[row["definition"]]) for row in readable]
 
     async def register(self, new: Registration) -> Registered:
         definition, key = new.definition, new.idempotency_key
@@ -59,6 +61,12 @@ class Jobs(Store):
         return bool(is_changed)
 
     async def jobs(self, query: JobQuery) -> list[StoredJob]:
-        return await self._stored(
-            await self._fetch(self._sql.jobs, query.scope_id, query.after, query.owner, query.limit)
-        )
+        jobs: list[StoredJob] = []
+        after, is_more = query.after, True
+        while is_more and len(jobs) < query.limit:
+            wanted = query.limit - len(jobs)
+            found = await self._fetch(self._sql.jobs, query.scope_id, after, query.owner, wanted)
+            jobs += await self._stored(found)
+            is_more = len(found) == wanted
+            after = found[-1]["job_id"] if found else after
+        return jobs

@@ -1,6 +1,6 @@
-"""What this backend put into the outbox itself: to tell of it, the rows need not be read back.
+"""Rows of the outbox that this backend wrote itself: to tell their facts, they need not be read back.
 
-The rows are the truth all the same: only what the store still has is told, in its order, without what it says was told.
+The table decides all the same: only rows that are still there are told, in their order, without the facts already told.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _MOST_ROWS = 64
 _MOST_FACTS = 20_000
 
 
-class OwnRows:
-    """Facts by the row they are in, from the answer that it is stored until they are told; kept while this backend
-    relays. Facts and not claims: those have payloads.
+class OutboxCache:
+    """Facts by their row of the outbox, from the answer that the row is stored until they are told, while this backend
+    relays. Facts and not claims, because claims have payloads.
 
-    When there is no room what comes is not remembered: the oldest ones are told next.
+    When the cache is full, newer rows are not added: the oldest are told next.
     """
 
     def __init__(self) -> None:
@@ -28,15 +28,15 @@ class OwnRows:
         self._relays = False
 
     def rows(self) -> dict[int, list[Fact]]:
-        """Those in memory now."""
+        """The cached rows."""
         return dict(self._rows)
 
     def triggered(self, number: int, claims: Sequence[Claim]) -> None:
-        """A row says that these runs started, in this order."""
+        """Cache a row that says that these runs started, in this order."""
         self._remember(number, FactKind.TRIGGERED, claims[0].started_at, claims, repeat(None))
 
     def settled(self, number: int, at: datetime, batch: Sequence[Settlement]) -> None:
-        """A row says that these runs succeeded, in this order."""
+        """Cache a row that says that these runs succeeded, in this order."""
         claims = [each.claim for each in batch if each.claim is not None]
         if len(claims) == len(batch):
             self._remember(number, FactKind.SUCCEEDED, at, claims, (each.records_processed for each in batch))
@@ -46,7 +46,7 @@ class OwnRows:
     ) -> None:
         kept = sum(map(len, self._rows.values()))
         if self._relays and len(self._rows) < _MOST_ROWS and kept + len(claims) <= _MOST_FACTS:
-            self._rows[number] = rows.own_facts(number, kind, at, claims, records)
+            self._rows[number] = rows.facts_of_claims(number, kind, at, claims, records)
 
     def relayed(self, asked: Collection[int], first: int | None) -> None:
         """This backend relays, and the store has no row before `first` (None: no row at all) of those asked for."""
@@ -56,6 +56,6 @@ class OwnRows:
                 self._rows.pop(number, None)
 
     def forget(self) -> None:
-        """Everything; and remember nothing until this backend relays."""
+        """Drop everything, and cache nothing until this backend relays."""
         self._rows.clear()
         self._relays = False

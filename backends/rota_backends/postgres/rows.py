@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from itertools import count, repeat
@@ -23,18 +24,20 @@ from rota.backend import (
 )
 from rota.codec import to_dict
 from rota.model.definition import JobDefinition
+from rota.model.event import Event
 from rota.model.run import Attempt, AttemptOutcome, Cause, Decision, DecisionKind, JobRun, RunState
 from rota_backends.postgres.connections import Row
-from rota_backends.postgres.definitions import read_event
+from rota_backends.postgres.definitions import Found, read, read_event, why_unreadable
 
 _KINDS = {each.value: each for each in FactKind}
 _CAUSES = {each.value: each for each in Cause}
+_DECISION_KINDS = frozenset(each.value for each in DecisionKind)
 _STATES = {each: each.value for each in RunState}
 _OUTCOMES = {each: each.value for each in AttemptOutcome}
 _FACT_BITS = {FactKind.SUCCEEDED: 1, FactKind.FAILED: 2, FactKind.DEAD_LETTERED: 4}
-_FACT_NUMBER = 1 << 20  # a fact's number is that of its row, how many facts the row has, and its place there
+_FACT_NUMBER = 1 << 20  # a fact's number holds its row, the size of the row, and the place in it
 NO_SETTLEMENTS: tuple[list[Any], ...] = ([],) * 11
-_MOST_CLAIMS = 2**31 - 1  # then they are numbered anew: only the last number of a hand is ever compared
+_MOST_CLAIMS = 2**31 - 1  # then the numbers start again: only the last number of a hand is compared
 _NO_CLAIM: tuple[Any, ...] = (None, 0, 0, [], 0, None, None, None)
 
 
@@ -46,8 +49,17 @@ def stored_job(row: Row, definition: JobDefinition) -> StoredJob:
     )  # fmt: skip
 
 
+def why_unreadable_job(row: Row) -> str | None:
+    """The name of a job and why it cannot be decoded; None if it can."""
+    try:
+        read(row["body"], row["payload"])
+    except Exception as error:
+        return f"{row['job_id']!r} in scope {row['scope_id']!r}: its definition {why_unreadable(error)}"
+    return None
+
+
 def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
-    """The eleven arrays of a batch of settlements; where all have what a success has, an empty one."""
+    """The eleven arrays of a batch of settlements; an array is empty if all have the value of a success."""
     return (
         [each.run_id for each in batch],
         [each.token for each in batch],
@@ -64,7 +76,8 @@ def settlement_columns(batch: Sequence[Settlement]) -> tuple[list[Any], ...]:
 
 
 def trigger_columns(batch: Sequence[NewRun]) -> tuple[list[Any], ...]:
-    """The ten arrays of a batch of triggers; where all are alike one entry, where there is nothing to say none."""
+    """The twelve arrays of a batch of triggers: one entry where all are alike, none where no trigger has a value."""
+    keys = [each.idempotency_key for each in batch if each.idempotency_key is not None]
     return (
         _one_if_alike([each.key.scope_id for each in batch]),
         [each.key.job_id for each in batch],
@@ -76,11 +89,13 @@ def trigger_columns(batch: Sequence[NewRun]) -> tuple[list[Any], ...]:
         _unless_all([each.replay_of for each in batch], None),
         _unless_all([each.depth for each in batch], 0),
         _unless_all([handlers_text(each) for each in batch], None),
+        [key.key for key in keys],
+        [key.ttl for key in keys],
     )
 
 
 def handlers_text(new: NewRun) -> str | None:
-    """The handlers that a trigger's job may belong to, joined by a character that no name holds (ID-1)."""
+    """The handlers that a trigger's job may belong to, joined by a character that no name contains (ID-1)."""
     return None if new.handler_names is None else "\x1f".join(new.handler_names)
 
 
@@ -98,7 +113,7 @@ def _fact_bits(facts: tuple[FactKind, ...]) -> int:
 
 
 def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
-    """The eight arguments of a claim; all of them empty when there is none."""
+    """The eight arguments of a claim, empty if there is none."""
     if request is None:
         return _NO_CLAIM
     queues = request.queues
@@ -109,8 +124,21 @@ def claim_arguments(request: ClaimRequest | None) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def claims(row: Row, definitions: Mapping[int, JobDefinition], request: ClaimRequest) -> list[Claim]:
-    """What one row of an exchange hands over, or the lease in it; what it does not tell follows from the request."""
+def claims(row: Row, definitions: Found, request: ClaimRequest) -> list[Claim]:
+    """The runs that one row of an exchange hands over, or the lease in it; what it leaves out is in the request."""
+    if not definitions.unreadable:
+        with suppress(Exception):
+            return _claims(row, definitions, request, read_event, _CAUSES.__getitem__)
+    return _salvaged_claims(row, definitions, request)
+
+
+def _claims(
+    row: Row,
+    definitions: Found,
+    request: ClaimRequest,
+    event_of: Callable[[str | None], Event | None],
+    cause_of: Callable[[str], Cause],
+) -> list[Claim]:
     (_, started_at, _, _, _, run_ids, numbers, payloads, causes, attempts, tokens, firsts, dues, events, depths, queues,
      _, _, is_missing, node_id, lease_until) = row  # fmt: skip
     none = repeat(None)
@@ -123,23 +151,47 @@ def claims(row: Row, definitions: Mapping[int, JobDefinition], request: ClaimReq
     return [
         Claim(
             JobKey(definition.scope_id, definition.job_id), run_id, definition,
-            definition.payload if payload is None else payload, _CAUSES[cause], attempt, token, started_at, first,
-            lease_until, due, read_event(event), depth, queue, node_id, is_missing,
+            definition.payload if payload is None else payload, cause_of(cause), attempt, token, started_at, first,
+            lease_until, due, event_of(event), depth, queue, node_id, is_missing,
         )
         for run_id, definition, payload, cause, attempt, token, first, due, event, depth, queue in columns
     ]  # fmt: skip
 
 
+def _salvaged_claims(row: Row, definitions: Found, request: ClaimRequest) -> list[Claim]:
+    """The same where something cannot be decoded: each run of which that is true says so (SAFE-1)."""
+    made = _claims(row, definitions, request, lambda _: None, lambda cause: _CAUSES.get(cause, Cause.MANUAL))
+    causes, events = row["causes"], row["events"] or repeat(None)
+    for claim, number, cause, event in zip(made, row["definitions"], causes, events, strict=False):
+        problems = [definitions.unreadable[number]] if number in definitions.unreadable else []
+        if cause not in _CAUSES:
+            problems.append("its cause is unknown")
+        try:
+            claim.event = read_event(event)
+        except Exception as error:
+            problems.append(f"its event {why_unreadable(error)}")
+        claim.unreadable = f"the stored run cannot be read: {'; '.join(problems)}" if problems else None
+    return made
+
+
 def run(row: Row) -> JobRun:
-    """A run of any state, from one of the views."""
-    attempts = tuple(_attempts(row))
+    """A run of any state, from one of the views. What cannot be decoded is left out, and `reason` says so (SAFE-1)."""
+    try:
+        return _run(row, RunState(row["state"]), _CAUSES[row["cause"]], tuple(_attempts(row)), row["reason"])
+    except Exception as error:
+        state = RunState(row["state"]) if row["state"] in _STATES.values() else RunState.DEAD
+        reason = f"the stored run {why_unreadable(error)}"
+        return _run(row, state, _CAUSES.get(row["cause"], Cause.MANUAL), (), reason)
+
+
+def _run(row: Row, state: RunState, cause: Cause, attempts: tuple[Attempt, ...], reason: str | None) -> JobRun:
     return JobRun(
         run_id=row["run_id"],
         job_id=row["job_id"],
         scope_id=row["scope_id"],
         handler_name=row["handler"],
-        state=RunState(row["state"]),
-        cause=_CAUSES[row["cause"]],
+        state=state,
+        cause=cause,
         due=row["due"],
         event_id=row["event_id"],
         replay_of=row["replay_of"],
@@ -153,7 +205,7 @@ def run(row: Row) -> JobRun:
         attempt=row["attempt"],
         attempts=attempts,
         error=row["error"],
-        reason=row["reason"],
+        reason=reason,
         records_processed=row["records"],
         node_id=attempts[-1].node_id if attempts else None,
     )
@@ -177,8 +229,8 @@ def _instant(text: str) -> datetime:
 
 
 def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
-    """What a row of the outbox has still to tell."""
-    (number, at, revision, kind, told, size, _, numbers, run_ids, attempts, depths, causes, dues, starts, next_ats,
+    """The facts of a row of the outbox that were not told yet."""
+    (number, _, at, revision, kind, told, size, _, numbers, run_ids, attempts, depths, causes, dues, starts, next_ats,
      records, errors) = row  # fmt: skip
     none = repeat(None)
     first = _first_number(number, size)
@@ -194,10 +246,10 @@ def facts(row: Row, definitions: Mapping[int, JobDefinition]) -> Iterator[Fact]:
             )  # fmt: skip
 
 
-def own_facts(
+def facts_of_claims(
     number: int, kind: FactKind, at: datetime, claims: Sequence[Claim], records: Iterable[int | None]
 ) -> list[Fact]:
-    """The same of a row that this backend wrote itself, without reading it."""
+    """The facts of a row that this backend wrote itself, without reading it."""
     seq = _first_number(number, len(claims))
     return [
         Fact(
@@ -233,11 +285,13 @@ def place_of(seq: int) -> tuple[int, int]:
     return seq // _FACT_NUMBER**2, seq % _FACT_NUMBER
 
 
-def decision(row: Row) -> Decision:
-    """A recorded decision."""
-    return Decision(
-        DecisionKind(row["kind"]), row["first_at"], row["last_at"], row["count"], row["run_id"], row["detail"]
-    )
+def decisions(found: Iterable[Row]) -> list[Decision]:
+    """Recorded decisions, without those that cannot be decoded (SAFE-1)."""
+    return [
+        Decision(DecisionKind(row["kind"]), row["first_at"], row["last_at"], row["count"], row["run_id"], row["detail"])
+        for row in found
+        if row["kind"] in _DECISION_KINDS
+    ]
 
 
 def node(row: Row) -> NodeInfo:

@@ -25,9 +25,17 @@ class Statements:
 
     schema: str
     now: str = "SELECT clock_timestamp()"
-    tell_facts: str = "UPDATE @.store SET tells_facts = true WHERE NOT tells_facts"
     announce: str = "SELECT pg_notify($1, $2)"
-    definitions: str = "SELECT id, body, payload FROM @.definition WHERE id = ANY ($1)"
+    definitions: str = (
+        "SELECT d.id, d.body, d.payload, d.handler, d.queue, j.scope_id, j.job_id FROM @.definition d "
+        "LEFT JOIN LATERAL (SELECT scope_id, job_id FROM @.job WHERE lane = d.lane OFFSET 0) j ON true "
+        "WHERE d.id = ANY ($1)"
+    )
+    some_jobs: str = (
+        "SELECT j.lane, j.scope_id, j.job_id, d.body, d.payload FROM @.job j "
+        "LEFT JOIN LATERAL (SELECT body, payload FROM @.definition WHERE id = j.definition OFFSET 0) d ON true "
+        "WHERE j.lane > $1 AND j.definition IS NOT NULL ORDER BY j.lane LIMIT $2"
+    )
     standing: str = (
         f"SELECT t.at, {_JOB} FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at) t "
         "LEFT JOIN @.stored_job ON scope_id = $1 AND job_id = $2"
@@ -38,12 +46,11 @@ class Statements:
     pause: str = _call("pause", 9)
     due: str = _call("due_page", 2)
     fire: str = _call("fire", 3)
-    enqueue: str = _call("enqueue", 12)
-    enqueue_keyed: str = _call("enqueue_keyed", 12)
+    enqueue: str = _call("enqueue", 14)
     arrive: str = _call("arrive", 12)
     heard: str = _call("heard", 2)
     listening: str = _call("listening", 4)
-    notify: str = _call("notify_jobs", 20)
+    notify: str = _call("notify_jobs", 21)
     exchange: str = _call("exchange", 21)
     settled_before: str = _call("settled_before", 4)
     renew: str = _call("renew", 12)
@@ -58,15 +65,14 @@ class Statements:
         "WHERE lane = (SELECT lane FROM @.job WHERE scope_id = $1 AND job_id = $2) ORDER BY id DESC LIMIT $3"
     )
     prune: str = _call("prune", 5)
-    relay: str = _call("relay", 14)
-    notices: str = _call("notices", 10)
+    relay: str = _call("relay", 16)
     census: str = _call("census", 2)
     nodes: str = (
         "SELECT * FROM @.node WHERE seen_at + lease > coalesce($1::timestamptz, clock_timestamp()) ORDER BY node_id"
     )
     lock: str = _call("hold_lock", 4)
-    setting: str = _call("set_bookmark", 3)
-    rehearse: str = _call("rehearse", 0)
+    setting: str = _call("set_number", 3)
+    warm_up: str = _call("warm_up", 0)
 
     def __attrs_post_init__(self) -> None:
         prefix = quoted(self.schema) + "."

@@ -1,4 +1,4 @@
-"""What the parts of the backend share: its life, its connections, its clock, and its schema for `rota db`."""
+"""The parts of the backend share this: opening and closing, connections, clock, and the schema for `rota db`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import Any
 
 from rota.backend import Backend, NewRun
 from rota.clock import Clock, passes_by_itself
-from rota.errors import ScheduleError
 from rota.model.capability import Capability, Precision
-from rota_backends.postgres import migrations
+from rota_backends.postgres import address, migrations, options
 from rota_backends.postgres.connections import Connections, Row
 from rota_backends.postgres.definitions import Definitions
-from rota_backends.postgres.outbox_cache import OwnRows
+from rota_backends.postgres.outbox_cache import OutboxCache
 from rota_backends.postgres.statements import Statements
 from rota_backends.postgres.triggers import Answers, Triggers
 from rota_backends.postgres.wakeups import Announcer, Listener
-from rota_backends.postgres.warm_up import Rehearsal
+from rota_backends.postgres.warm_up import WarmUp
 
 
 class Store(Backend):
@@ -38,28 +37,28 @@ class Store(Backend):
         pooler: bool = False,
         migrate: bool = True,
     ) -> None:
+        address.check("dsn", dsn)
+        options.check(schema, clock, precision, pool_size, timeout, pooler, migrate)
         super().__init__(clock=clock, precision=precision)
-        if not schema or len(schema.encode()) > 63 or "\x00" in schema:
-            raise ScheduleError("schema", "must be a name of 1 to 63 bytes")
-        if pool_size < 1:
-            raise ScheduleError("pool_size", "must be at least 1")
         if not passes_by_itself(clock):
-            self.patience = timedelta(0)  # real seconds mean nothing where time is moved by hand
+            self.patience = timedelta(0)  # nobody waits in real seconds while time is moved by hand
         if pooler:
-            self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # nobody can listen behind one
+            self.capabilities = self.capabilities & ~Capability.PUSH_WAKEUP  # LISTEN does not work behind one
         self._own_clock = clock
         self.may_migrate = migrate
         self._schema = schema
         self._connections = Connections(dsn, size=pool_size, timeout=timeout, pooler=pooler)
         self._sql = Statements(schema)
         self._definitions = Definitions(self._connections, self._sql)
-        self._own = OwnRows()
+        self._outbox_cache = OutboxCache()
         self._announcer = Announcer(self._connections, self._sql)
         self._triggers = Triggers(self._store_triggers)
         self._wakes: list[Callable[[], None]] = []
         self._listener: Listener | None = None
-        self._rehearsal = Rehearsal(self._connections, self._sql)
+        self._warm_up = WarmUp(self._connections, self._sql)
         self._opened = 0
+        self._looked_at = 0  # the lane up to which jobs were looked through for unreadable ones
+        self._unreadable: dict[int, tuple[str, str]] = {}  # by lane: scope, and name with reason
         self._opening: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = (None, asyncio.Lock())
 
     def __repr__(self) -> str:
@@ -68,7 +67,7 @@ class Store(Backend):
     # --- life and time ---
 
     def _alone(self) -> asyncio.Lock:
-        """Who holds it opens or closes, nobody else. One for each event loop: a free one may be somebody's next."""
+        """The lock for opening and closing. One for each event loop: a backend may be used in several in turn."""
         loop = asyncio.get_running_loop()
         if self._opening[0] is not loop:
             self._opening = (loop, asyncio.Lock())
@@ -93,12 +92,12 @@ class Store(Backend):
             self._opened -= 1
             if self._opened:
                 return
-            async with AsyncExitStack() as ends:  # also when closing is cancelled: nobody else would do it
+            async with AsyncExitStack() as ends:  # every part is stopped, also if closing is cancelled
                 ends.push_async_callback(self._connections.close)
-                ends.callback(self._own.forget)
+                ends.callback(self._outbox_cache.forget)
                 ends.push_async_callback(self._triggers.stop)
                 ends.push_async_callback(self._announcer.stop)
-                ends.push_async_callback(self._rehearsal.stop)
+                ends.push_async_callback(self._warm_up.stop)
                 if self._listener is not None:
                     ends.push_async_callback(self._listener.stop)
                     self._listener = None
@@ -110,7 +109,7 @@ class Store(Backend):
         return now
 
     def _now(self) -> datetime | None:
-        """What statements are told of the time; None: the database looks at its own clock."""
+        """The time to pass to statements; None: the database uses its own clock."""
         return None if self._own_clock is None else self._own_clock.now()
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -124,9 +123,9 @@ class Store(Backend):
         for wake in list(self._wakes):
             wake()
 
-    def _rehearse(self, connections: int | None = None) -> None:
-        if self._own_clock is None:  # on a clock that is moved by hand nobody waits
-            self._rehearsal.begin(connections)
+    def _begin_warm_up(self, connections: int | None = None) -> None:
+        if self._own_clock is None:  # on a virtual clock no call waits for a plan
+            self._warm_up.begin(connections)
 
     @abstractmethod
     async def _store_triggers(self, batch: Sequence[NewRun]) -> Answers: ...
@@ -135,18 +134,18 @@ class Store(Backend):
         return await self._connections.fetch(sql, *args)
 
     async def _fetch_or_forget(self, sql: str, *args: Any) -> list[Row]:
-        """After a call that failed another server may answer: nothing is told from memory until one relays again."""
+        """If the call fails, another server may answer the next one: forget the cached rows of the outbox."""
         try:
             return await self._fetch(sql, *args)
         except BaseException:
-            self._own.forget()
+            self._outbox_cache.forget()
             raise
 
     # --- its schema, for `rota db` ---
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Connections]:
-        """For a moment; of a backend that is open everything stays as it is, and whoever closes it need not wait."""
+        """Connections for a moment. A backend that is open stays open, and closing it need not wait for this."""
         async with self._alone():
             if not self._opened:
                 self._connections.open()
@@ -158,7 +157,7 @@ class Store(Backend):
         yield self._connections
 
     async def migrate(self) -> list[str]:
-        """Bring the schema up to date; the names of the migrations that were applied."""
+        """Bring the schema up to date; returns the names of the migrations that were applied."""
         async with self._connected() as connections:
             done = await migrations.bring_up_to_date(connections, self._schema)
         return [f"{each.version:04} {each.name}" for each in done]
@@ -169,5 +168,5 @@ class Store(Backend):
             return await migrations.applied(connections, self._schema), migrations.newest()
 
     def migration_script(self) -> str:
-        """All migrations as one SQL script, for whoever applies them by hand."""
+        """All migrations as one SQL script, to be applied by hand."""
         return migrations.script(self._schema)

@@ -1,4 +1,4 @@
-"""Triggers on their way to the store: those that come while others are under way go together."""
+"""Groups triggers: those that come while a statement is under way go together in the next one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 Answers = list[UUID | Refusal]
 Group = Sequence[tuple[Sequence[NewRun], "asyncio.Future[Answers]"]]
 _MOST = 500
-_SHARE = 16 * 1024  # bytes of payload: with more a trigger counts for several, or a group would take longer than it may
+_SHARE = 16 * 1024  # bytes of payload: a larger trigger counts for several, so that a group stays within the time limit
 
 
 class Triggers:
-    """One statement at a time: a commit costs as much for a hundred triggers as for one."""
+    """One statement at a time: a commit costs the same for a hundred triggers as for one."""
 
     def __init__(self, store: Callable[[Sequence[NewRun]], Awaitable[Answers]]) -> None:
         self._store = store
@@ -25,7 +25,7 @@ class Triggers:
         self._rest: asyncio.Task[None] | None = None
 
     async def put(self, batch: Sequence[NewRun]) -> Answers:
-        """Store a batch; its answers."""
+        """Store a batch and return its answers."""
         if self._is_busy:
             future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
             self._waiting.append((batch, future))
@@ -37,7 +37,7 @@ class Triggers:
             self._go_on()
 
     def _go_on(self) -> None:
-        self._waiting = [each for each in self._waiting if not each[1].done()]  # who gave up wants nothing any more
+        self._waiting = [each for each in self._waiting if not each[1].done()]  # without callers that were cancelled
         self._is_busy = bool(self._waiting)
         if self._waiting:
             self._rest = asyncio.create_task(self._store_waiting(), name="rota triggers")
@@ -46,7 +46,7 @@ class Triggers:
         group = self._next_group()
         try:
             await self._store_together(group)
-        finally:  # also when it is cancelled: whoever has no answer by now would wait for ever
+        finally:  # also if this is cancelled: a caller without an answer would wait for ever
             _refuse(group, OutcomeUnknown("the backend was closed meanwhile"))
             self._rest = None
             self._go_on()
@@ -62,7 +62,7 @@ class Triggers:
             _hand_out(group, answers)
 
     async def _store_apart(self, group: Group) -> None:
-        """Something in the group cannot be stored: each caller gets the answer to its own, no word of others'."""
+        """One trigger of the group cannot be stored: store each caller's alone, so that one caller gets the error."""
         for batch, future in group:
             try:
                 answers = await self._store(batch)
@@ -80,7 +80,7 @@ class Triggers:
         return group
 
     async def stop(self) -> None:
-        """Nobody is left waiting."""
+        """Answer every caller that still waits."""
         rest, self._rest = self._rest, None
         _refuse(self._waiting, StoreUnavailable("the backend was closed"))
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""Wake-ups between processes: NOTIFY when work appears, LISTEN to hear of it. Hints only; nodes poll as well."""
+"""Wake-ups between processes: NOTIFY when a lane becomes claimable, LISTEN for it. Only hints; nodes poll as well."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from tenacity import wait_random_exponential
 from rota.backend.waits import seconds_after
 from rota.errors import RotaError
 from rota.logger import safe_logger
-from rota_backends.postgres.connections import Connection, Connections
+from rota_backends.postgres.connections import Connections
+from rota_backends.postgres.connector import Connection
 from rota_backends.postgres.statements import Statements
 
 log = safe_logger("rota")
 
-WITHIN = "within"  # the tag of a trigger in the application's transaction: everybody is to look, this process too
-_GAP = 0.01  # seconds between two announcements of one process: each makes commits of the whole server wait in line
-_PULSE = 10.0  # seconds after which a silent connection is asked whether it is still there
+WITHIN = "within"  # the tag of a trigger in the application's transaction: every process looks, this one too
+_GAP = 0.01  # seconds between two announcements of one process: each one serialises commits of the whole server
+_PULSE = 10.0  # seconds of silence after which the connection is tested
 _ANSWERS_WITHIN = 3.0
 _REST = wait_random_exponential(multiplier=0.1, max=10)
 
 
 def channel(schema: str) -> str:
-    """One channel for each schema; names of schemas are as long as names of channels may be."""
+    """One channel for each schema, by a digest: a schema's name may be as long as a channel's."""
     return "rota_" + md5(schema.encode(), usedforsecurity=False).hexdigest()
 
 
 class Announcer:
-    """Says when to announce: at once after a while of silence, otherwise once a little later for all."""
+    """Limits announcements: one at once after a pause, otherwise one a little later for all that came meanwhile."""
 
     def __init__(self, connections: Connections, statements: Statements) -> None:
         self.own = os.urandom(6).hex()
@@ -40,10 +41,10 @@ class Announcer:
         self._statements = statements
         self._last = 0.0
         self._is_to_follow = False
-        self._under_way: set[asyncio.Task[None]] = set()  # one waits for its time, others may still be sent
+        self._under_way: set[asyncio.Task[None]] = set()  # one waits for its time, others may be on their way
 
     def tag(self) -> str | None:
-        """What the next statement is to announce, if it makes work."""
+        """The tag that the next statement announces if a lane becomes claimable; None: another announcement follows."""
         now = monotonic()
         if now - self._last >= _GAP:
             self._last = now
@@ -57,12 +58,12 @@ class Announcer:
 
     async def _send_later(self) -> None:
         await asyncio.sleep(_GAP)
-        self._is_to_follow = False  # work that appears from now on needs another
+        self._is_to_follow = False  # a lane that becomes claimable from now on needs another one
         self._last = monotonic()
         try:
             await self._connections.fetch(self._statements.announce, channel(self._statements.schema), self.own)
         except RotaError:
-            return  # the others poll
+            return  # other nodes poll
 
     async def stop(self) -> None:
         self._is_to_follow = False
@@ -72,7 +73,7 @@ class Announcer:
 
 
 class Listener:
-    """Listens on a connection of its own, which it replaces whenever it does not answer."""
+    """Listens on its own connection, and replaces it when it breaks or does not answer."""
 
     def __init__(self, connections: Connections, schema: str, own: str, wake: Callable[[], None]) -> None:
         self._connections = connections
@@ -85,11 +86,11 @@ class Listener:
 
     @property
     def is_listening(self) -> bool:
-        """Whether wake-ups would arrive now."""
+        """True if wake-ups arrive now."""
         return self._connection is not None and not self._connection.is_closed()
 
     def start(self) -> None:
-        """Behind a pooler nobody listens: the session that did would be the next client's."""
+        """Not behind a pooler: the session that listens would be given to the next client."""
         if self._task is None and not self._connections.is_pooled:
             self._task = asyncio.create_task(self._run(), name="rota listener")
 
@@ -104,16 +105,16 @@ class Listener:
         while self._task is not None:
             try:
                 await self._listen()
-            except Exception as error:  # the driver's own mistakes, too: nobody else would begin again
+            except Exception as error:  # any error, or the node would listen no more
                 failures = 0 if self._connection is not None else failures + 1
                 if failures <= 1:
-                    log.info("the connection for wake-ups broke (%s); polling until it is back", type(error).__name__)
+                    log.info("connection for wake-ups lost (%s): polling until it is back", type(error).__name__)
             finally:
                 self._hang_up()
             await asyncio.sleep(_rest(failures))
 
     async def _listen(self) -> None:
-        """Until the connection breaks."""
+        """Listen until the connection breaks."""
         connection = await self._connections.connect("rota wake-ups")
         self._broken.clear()
         try:
@@ -121,13 +122,13 @@ class Listener:
             async with asyncio.timeout(_ANSWERS_WITHIN):
                 await connection.add_listener(self._channel, self._on_message)
             self._connection = connection
-            self._wake()  # what was announced while nobody listened
+            self._wake()  # for announcements that were missed before
             while True:
                 try:
                     async with asyncio.timeout(_PULSE):  # wait_for may swallow a cancellation that comes with the end
                         await self._broken.wait()
                 except TimeoutError:
-                    await connection.fetch("SELECT 1", timeout=_ANSWERS_WITHIN)  # half-open connections show here
+                    await connection.fetch("SELECT 1", timeout=_ANSWERS_WITHIN)  # fails on a half-open connection
                 else:
                     raise ConnectionResetError("it ended")
         finally:

@@ -1,4 +1,4 @@
-"""Connections plan what they will be asked for all day before it matters."""
+"""Connections plan their statements before a call needs them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rota_backends.postgres.statements import Statements
 _PATIENCE = 1.0  # seconds for a statement under way when the backend closes
 
 
-class Rehearsal:
-    """Once for each life of a backend: all connections of a node, from its first claim on; two where only events are
-    told, for a trigger may meet that. Who only triggers has one, and leaves soon."""
+class WarmUp:
+    """Warms up all connections of a node after its first claim, and two of a process that only relays. A process that
+    only triggers needs one connection, and mostly ends soon: it is not warmed up."""
 
     def __init__(self, connections: Connections, statements: Statements) -> None:
         self._connections = connections
@@ -24,17 +24,17 @@ class Rehearsal:
         self._most = 0
 
     def begin(self, most: int | None = None) -> None:
-        """Of so many connections, or all. Behind a pooler statements are planned each time anyway."""
+        """Warm up this many connections, or all. Behind a pooler, statements are planned each time anyway."""
         most = min(most or self._connections.size, self._connections.size)
         if most <= self._most or self._connections.is_pooled or not self._connections.is_open:
             return
         self._most = most
         if self._task is None or self._task.done():
             self._enough = asyncio.Event()
-            self._task = asyncio.create_task(self._run(), name="rota rehearsal")
+            self._task = asyncio.create_task(self._run(), name="rota warm-up")
 
     async def stop(self) -> None:
-        """A statement under way may end: one that is cut off is heard of."""
+        """Let a statement under way end: the server logs one that is cut off."""
         task, self._task, self._most = self._task, None, 0
         if task is not None:
             self._enough.set()
@@ -47,9 +47,9 @@ class Rehearsal:
     async def _run(self) -> None:
         sql, nothing = self._statements, (None, *rows.NO_SETTLEMENTS, None, *rows.claim_arguments(None))
         try:
-            await self._connections.rehearse(
+            await self._connections.warm_up(
                 self._enough, lambda: self._most,
-                (sql.rehearse, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 10)),
+                (sql.warm_up, ()), (sql.exchange, nothing), (sql.enqueue, (None, None, *([],) * 12)),
             )  # fmt: skip
         except RotaError:
-            return  # then they plan when they are asked
+            return  # then they plan when a call needs it

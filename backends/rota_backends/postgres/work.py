@@ -1,4 +1,4 @@
-"""Claims, settlements, renewals: what a node says all day."""
+"""Claims, settlements, renewals, hand-backs and cancellations."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Work(Store):
         self, batch: Sequence[Settlement], then: ClaimRequest | None = None, *, keep: int | None = None
     ) -> tuple[list[bool], Claimed | None]:
         if then is not None:
-            self._rehearse()
+            self._begin_warm_up()
         settlements = rows.settlement_columns(batch) if batch else rows.NO_SETTLEMENTS
         found = await self._fetch_or_forget(
             self._sql.exchange, self._now(), *settlements, keep, *rows.claim_arguments(then)
         )
         told = _by_what(found)
         for row in told[_SUCCEEDED]:
-            self._own.settled(row["outbox"], row["at"], [batch[number - 1] for number in row["numbers"]])
+            self._outbox_cache.settled(row["outbox"], row["at"], [batch[number - 1] for number in row["numbers"]])
         settled = [True] * len(batch)
         with partly([batch, *told[_CLAIMS]]):
             for row in told[_REFUSED]:
@@ -42,7 +42,7 @@ class Work(Store):
             return settled, None if then is None else await self._claimed(told, then)
 
     async def _look_again(self, batch: Sequence[Settlement], refused: Sequence[int], settled: list[bool]) -> None:
-        """A repeat of a settlement that was stored is as good as the first (OPS-2)."""
+        """A repeat of a settlement that was stored is answered like the first (OPS-2)."""
         asked = [batch[index] for index in refused]
         before = await self._fetch(
             self._sql.settled_before, [each.key.scope_id for each in asked], [each.key.job_id for each in asked],
@@ -61,8 +61,8 @@ class Work(Store):
         claims: list[Claim] = []
         for row in told[_CLAIMS]:
             started = rows.claims(row, definitions, request)
-            if row["outbox"] is not None:  # a repeat does not say, and where nobody listens there is none
-                self._own.triggered(row["outbox"], started)
+            if row["outbox"] is not None:  # null for a repeat, and if no facts are recorded
+                self._outbox_cache.triggered(row["outbox"], started)
             claims += started
         ended = [claim for row in told[_ENDED] for claim in rows.claims(row, definitions, request)]
         return Claimed(last["at"], claims, ended, last["next_at"])

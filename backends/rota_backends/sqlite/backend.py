@@ -47,7 +47,19 @@ from rota.errors import NotOpen, ScheduleError
 from rota.model.capability import Capability, Precision
 from rota.model.event import Event
 from rota.model.run import Decision, JobRun
-from rota_backends.sqlite import claiming, history, jobs, nodes, notices, occurrences, outbox, retention, settling, work
+from rota_backends.sqlite import (
+    claiming,
+    history,
+    jobs,
+    locks,
+    nodes,
+    occurrences,
+    outbox,
+    retention,
+    settings,
+    settling,
+    work,
+)
 from rota_backends.sqlite.connecting import SYNCHRONOUS
 from rota_backends.sqlite.schema import OLDEST_SQLITE
 from rota_backends.sqlite.thread import StoreThread
@@ -73,6 +85,8 @@ class SqliteBackend(Backend):
         precision: Precision = Precision.MINUTE,
         synchronous: str = "FULL",
     ) -> None:
+        _check_clock(clock)
+        _check_precision(precision)
         super().__init__(clock=clock, precision=precision)
         self._path = _checked_path(path)
         self._synchronous = _checked_synchronous(synchronous)
@@ -210,11 +224,10 @@ class SqliteBackend(Backend):
         limit: int = 500,
         lease: timedelta = RELAY_LEASE,
     ) -> list[Fact] | None:
-        asked = (node_id, done, failed, skip, limit, lease)
-        source = outbox if audience is Audience.EVENTS else notices
+        asked = outbox.Asked(audience, node_id, done, failed, skip, limit, lease)
         return await self._store.write(
-            lambda session: source.relay(session, *asked),
-            lambda session: source.peek_relay(session, *asked),
+            lambda session: outbox.relay(session, asked),
+            lambda session: outbox.peek_relay(session, asked),
             can_wait=True,
         )
 
@@ -222,21 +235,21 @@ class SqliteBackend(Backend):
         return await self._store.read(lambda session: nodes.census(session, scope_id))
 
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-        return await self._store.write(lambda session: nodes.lock(session, name, node_id, ttl))
+        return await self._store.write(lambda session: locks.lock(session, name, node_id, ttl))
 
     async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
         if value is None:
-            return await self._store.read(lambda session: nodes.read_setting(session, name))
+            return await self._store.read(lambda session: settings.read(session, name))
         return await self._store.write(
-            lambda session: nodes.setting(session, name, expected, value),
-            lambda session: nodes.peek_setting(session, name, expected),
+            lambda session: settings.write(session, name, expected, value),
+            lambda session: settings.peek_write(session, name, expected),
         )
 
 
 def _checked_path(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise ScheduleError("path", "must be the path of a file")
-    text = os.fspath(path)
+    text = _text_of(path)
+    if not text:
+        raise ScheduleError("path", f"must be the path of a file, such as jobs.db, not {type(path).__name__}")
     if isinstance(text, str) and "\0" in text:
         raise ScheduleError("path", "must be the path of a file, without NUL")
     if not isinstance(text, str) or text.startswith((":memory:", "file:")):
@@ -246,7 +259,33 @@ def _checked_path(path: object) -> Path:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
         raise ScheduleError("path", f"this Python has SQLite {sqlite3.sqlite_version}, at least {oldest} is needed")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ScheduleError("path", "has characters that no file name of this system can have") from None
     return Path(text).absolute()
+
+
+def _text_of(path: object) -> object:
+    """None where it is no path at all."""
+    if not isinstance(path, str | os.PathLike):
+        return None
+    try:
+        return os.fspath(path)
+    except Exception:  # of a path class of the caller's
+        return None
+
+
+def _check_clock(clock: object) -> None:
+    if clock is not None and not isinstance(clock, Clock):
+        raise ScheduleError("clock", f"must be a Clock, not {type(clock).__name__}")
+
+
+def _check_precision(precision: object) -> None:
+    if not isinstance(precision, Precision):
+        raise ScheduleError(
+            "precision", f"must be Precision.MINUTE or Precision.SECOND, not {type(precision).__name__}"
+        )
 
 
 def _checked_synchronous(value: object) -> str:

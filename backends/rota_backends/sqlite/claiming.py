@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from rota.backend import Claim, Claimed, ClaimRequest
+from rota.backend import Claim, Claimed, ClaimRequest, JobKey
+from rota.model.definition import JobDefinition
 from rota.model.event import Event
 from rota_backends.sqlite import nodes
-from rota_backends.sqlite.calls import Answer
 from rota_backends.sqlite.codes import CAUSES, TRIGGERED_CODE, instant, instant_or_none, load, span, uuid
 from rota_backends.sqlite.lane import COLUMNS, HEAD, NAMES, Head, Lane, refresh
+from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE, key_of_lane, partial_definition, salvaged
 
 EXPIRED_PAGE = 100
 _HELD = f"""SELECT {COLUMNS}, {HEAD} FROM rota_lane l JOIN rota_run r ON r.seq = l.head
@@ -31,7 +33,7 @@ _NEXT_KIND = """SELECT rank, queue, handler FROM rota_lane WHERE ready_at IS NOT
 _AWAKE = "SELECT 1 FROM rota_lane WHERE wake_at <= ? LIMIT 1"
 # The most important first: where more have come than are woken in one go, those are in the line when it is read.
 _WOKEN = "SELECT id FROM rota_lane WHERE wake_at <= ? ORDER BY rank, wake_at LIMIT ?"
-_WOKEN_AT_ONCE = 1000  # after an outage thousands may have come, and everybody waits while they are
+_WOKEN_AT_ONCE = 1000  # after an outage thousands may be due, and other calls wait meanwhile
 _HOLDERS = """SELECT node, lease_until FROM rota_lane WHERE lease_until IS NOT NULL AND node > ?
     ORDER BY node, lease_until LIMIT 1"""
 
@@ -39,12 +41,12 @@ Kind = tuple[int, str, str]
 Row = tuple[Any, ...]
 
 
-def peek_claim(session: Session, request: ClaimRequest) -> Claimed | Answer:
-    """Whether there is anything to claim; if not, that is the answer, and nothing was written."""
+def peek_claim(session: Session, request: ClaimRequest) -> Claimed | Peeked:
+    """Answer from a snapshot where nothing can be claimed."""
     if session.one(_AWAKE, (session.now,)) is not None:
-        return Answer.WRITE
+        return Peeked.NEEDS_WRITE
     if request.limit > 0 and (_is_repeat(session, request) or next(_kinds(session, request), None) is not None):
-        return Answer.WRITE
+        return Peeked.NEEDS_WRITE
     return _answer(session, [])
 
 
@@ -83,7 +85,10 @@ def _kinds(session: Session, request: ClaimRequest) -> Iterator[Kind]:
             is_served = kind[2] not in served  # nobody has it: it is handed out to be dead-lettered (RETRY-4)
         if is_served and (request.queues is None or request.queues.get(kind[1], 0) > 0):
             yield kind
-        kind = session.db.execute(_NEXT_KIND, kind).fetchone()
+        following = session.db.execute(_NEXT_KIND, kind).fetchone()
+        if following == kind:
+            raise ValueError("ready_at of a lane is no number, and sorts behind all numbers")  # repaired by the thread
+        kind = following
 
 
 def _ready(session: Session, request: ClaimRequest) -> list[int]:
@@ -125,7 +130,11 @@ def _hand_over(session: Session, request: ClaimRequest, lanes: list[Lane]) -> li
     ends, claims, tells = instant(until), [], session.tells_facts
     for lane, head in zip(lanes, heads, strict=True):
         lane.take(until, node, request.number, now)
-        made = _as_claim(session, lane, head, session.time, ends, lane.handler not in request.handlers)
+        try:
+            made = _as_claim(session, lane, head, session.time, ends, lane.handler not in request.handlers)
+        except DAMAGE:
+            made, head = _salvaged_claim(session, lane, head, session.time, ends)
+            lane.run = head
         session.claimed[lane.id] = lane.token, head, made.run_id
         session.remember_id(made.key, lane.id)
         claims.append(made)
@@ -140,15 +149,48 @@ def _hand_over(session: Session, request: ClaimRequest, lanes: list[Lane]) -> li
 def _as_claim(
     session: Session, lane: Lane, head: Head, started_at: datetime, ends: datetime, handler_is_missing: bool
 ) -> Claim:
-    _, run_id, number, cause, due, depth, attempt, first_started_at, payload, event = head
-    definition = session.definition(number)
+    definition = session.definition(head[2])
+    return _claim_of(session.key_of(head[2]), definition, lane, head, started_at, ends, handler_is_missing)
+
+
+def _claim_of(
+    key: JobKey,
+    definition: JobDefinition,
+    lane: Lane,
+    head: Head,
+    started_at: datetime,
+    ends: datetime,
+    handler_is_missing: bool,
+) -> Claim:
+    _, run_id, _, cause, due, depth, attempt, first_started_at, payload, event = head
+    if payload.__class__ is not bytes and payload is not None:
+        raise TypeError
     return Claim(
-        session.key_of(number), uuid(run_id), definition, definition.payload if payload is None else payload,
+        key, uuid(run_id), definition, definition.payload if payload is None else payload,
         CAUSES[cause], attempt + 1, lane.token, started_at,
         started_at if first_started_at is None else instant(first_started_at), ends,
-        None if due is None else instant(due), None if event is None else load(event, Event), depth, lane.queue,
+        None if due is None else instant(due), None if event is None else load(event, Event), depth + 0, lane.queue,
         lane.node or "", handler_is_missing,
     )  # fmt: skip
+
+
+def _salvaged_claim(
+    session: Session, lane: Lane, head: Head, started_at: datetime, ends: datetime
+) -> tuple[Claim, Head]:
+    """A claim of a run that cannot be decoded, and its columns as far as they can be: to be dead-lettered (SAFE-1)."""
+    problems: list[str] = []
+    head = salvaged(session, head, problems)
+    key, definition = key_of_lane(session, lane.id), _definition_or_part(session, lane, head)
+    claim = _claim_of(key, definition, lane, head, started_at, ends, False)
+    claim.unreadable = f"the stored run cannot be read: {'; '.join(problems)}"
+    return claim, head
+
+
+def _definition_or_part(session: Session, lane: Lane, head: Head) -> JobDefinition:
+    try:
+        return session.definition(head[2])
+    except DAMAGE:
+        return partial_definition(session, lane.id)
 
 
 def held(session: Session, where: str, parameters: Row, handlers: frozenset[str] | None) -> list[Claim]:
@@ -163,7 +205,11 @@ def _as_held(session: Session, lane: Lane, head: Head, handlers: frozenset[str] 
     assert lane.started_at is not None
     assert lane.lease_until is not None
     is_missing = handlers is not None and lane.handler not in handlers
-    return _as_claim(session, lane, head, instant(lane.started_at), instant(lane.lease_until), is_missing)
+    started_at, ends = instant(lane.started_at), instant(lane.lease_until)
+    try:
+        return _as_claim(session, lane, head, started_at, ends, is_missing)
+    except DAMAGE:
+        return _salvaged_claim(session, lane, head, started_at, ends)[0]
 
 
 def _answer(session: Session, claims: list[Claim]) -> Claimed:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, SafeUUID
 
-from rota.backend import FactKind
+from rota.backend import Audience, FactKind
 from rota.codec import from_dict, to_dict
 from rota.model.run import AttemptOutcome, Cause, DecisionKind, RunState
 
@@ -23,6 +23,8 @@ DECISIONS = (
     DecisionKind.SKIPPED, DecisionKind.COALESCED, DecisionKind.MISSED, DecisionKind.PAUSED, DecisionKind.SUPERSEDED,
     DecisionKind.REJECTED,
 )  # fmt: skip
+AUDIENCES = (Audience.EVENTS, Audience.ADMINS)
+AUDIENCE_CODE = {each: code for code, each in enumerate(AUDIENCES)}
 CAUSE_CODE = {each: code for code, each in enumerate(CAUSES)}
 OUTCOME_CODE = {each: code for code, each in enumerate(OUTCOMES)}
 FINAL_CODE = {each: code for code, each in enumerate(FINALS)}
@@ -36,6 +38,7 @@ TRIGGERED_CODE = KIND_CODE[FactKind.TRIGGERED]
 OF_REGISTRATION, OF_TRIGGER, OF_EVENT, OF_REPLAY = range(4)  # kinds of keys
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_INSTANT = 253_402_300_799_999_999  # the end of the year 9999
 _new, _set = object.__new__, object.__setattr__
 _UNKNOWN = SafeUUID.unknown
 
@@ -67,7 +70,9 @@ def instant_or_none(stored: int | None) -> datetime | None:
 
 
 def uuid(stored: bytes) -> UUID:
-    """A stored id. UUID's own constructor checks what cannot be wrong here, at three times the cost."""
+    """A stored id. UUID's own constructor checks more than can be wrong here, at three times the cost."""
+    if len(stored) != 16:
+        raise ValueError
     found: UUID = _new(UUID)
     _set(found, "int", int.from_bytes(stored, "big"))
     _set(found, "is_safe", _UNKNOWN)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from uuid import UUID
 
 from rota.backend import RunQuery
 from rota.model.event import Event
-from rota.model.run import Attempt, JobRun, RunState
+from rota.model.run import Attempt, Cause, JobRun, RunState
 from rota_backends.sqlite.codes import (
     CAUSES,
     FINALS,
@@ -20,6 +21,7 @@ from rota_backends.sqlite.codes import (
     uuid_or_none,
 )
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE, key_of_lane, partial_definition, whole, whole_or_none
 
 _SHARED = """{t}.seq, {t}.lane, {t}.run_id, {t}.definition, {t}.cause, {t}.queued_at, {t}.due, {t}.event, {t}.replay_of,
     {t}.covers_from, {t}.covers_to, {t}.missed_count, {t}.attempt, {t}.first_started_at, {t}.attempts, {t}.error,
@@ -30,7 +32,9 @@ _FINISHED = f"""SELECT {_SHARED.format(t="h")}, h.started_at, h.ended_at, h.outc
     FROM rota_history h"""
 _SHARED_COLUMNS = 18
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
+View = Callable[[Session, Row], JobRun]
 
 
 def runs(session: Session, query: RunQuery) -> list[JobRun]:
@@ -50,7 +54,7 @@ def _one_run(session: Session, run_id: UUID, scope_id: str) -> list[JobRun]:
     view = _unfinished if row is not None else _finished
     if row is None:
         row = session.db.execute(f"{_FINISHED} WHERE h.seq = ?", (seq,)).fetchone()
-    return [view(session, row)] if session.key_of(row[3]).scope_id == scope_id else []
+    return [view(session, row)] if key_of_lane(session, row[1]).scope_id == scope_id else []
 
 
 def _of_job(session: Session, query: RunQuery) -> list[JobRun]:
@@ -110,10 +114,62 @@ def _attempts(text: str | None) -> tuple[Attempt, ...]:
     return () if text is None else tuple(load(text, list[Attempt]))
 
 
+def _legible(view: View) -> View:
+    """A run that cannot be decoded is shown with harmless values in place of the unreadable ones (SAFE-1)."""
+
+    def salvaging(session: Session, row: Row) -> JobRun:
+        try:
+            return view(session, row)
+        except DAMAGE:
+            return _salvaged(session, row)
+
+    return salvaging
+
+
+def _salvaged(session: Session, row: Row) -> JobRun:
+    run_id, attempt, error, ended_at = row[2], row[12], row[15], row[_SHARED_COLUMNS + 1]
+    key = key_of_lane(session, row[1])
+    is_final = session.one("SELECT 1 FROM rota_history WHERE seq = ?", (row[0],)) is not None
+    return JobRun(
+        run_id=_or(UUID(int=row[0]), uuid, run_id),
+        job_id=key.job_id,
+        scope_id=key.scope_id,
+        handler_name=partial_definition(session, row[1]).handler_name,
+        state=_or(RunState.DEAD, FINALS.__getitem__, row[17]) if is_final else RunState.QUEUED,
+        cause=_or(Cause.MANUAL, CAUSES.__getitem__, row[4]),
+        due=_or(None, instant_or_none, row[6]),
+        event_id=None,
+        replay_of=_or(None, uuid_or_none, row[8]),
+        covers_from=_or(None, instant_or_none, row[9]),
+        covers_to=_or(None, instant_or_none, row[10]),
+        missed_count=_or(0, whole, row[11]),
+        queued_at=_or(session.time, instant, row[5]),
+        started_at=_or(None, instant_or_none, row[13]),
+        ended_at=_or(session.time, instant, ended_at) if is_final else None,
+        next_attempt_at=None,
+        attempt=_or(0, whole, attempt),
+        attempts=_or((), _attempts, row[14]),
+        error=error if isinstance(error, str) else "a part of the stored run cannot be read",
+        reason=None,
+        records_processed=_or(None, whole_or_none, row[16]),
+        node_id=None,
+    )
+
+
+def _or(instead: T, decode: Callable[[Any], T], stored: Any) -> T:
+    try:
+        return decode(stored)
+    except DAMAGE:
+        return instead
+
+
 def _view(session: Session, row: Row, attempts: tuple[Attempt, ...], **more: Any) -> JobRun:
     (_, _, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed, _, _, _, error,
      records, _) = row[:_SHARED_COLUMNS]  # fmt: skip
     key = session.key_of(definition)
+    whole(missed)
+    whole(more["attempt"])
+    whole_or_none(records)
     return JobRun(
         run_id=uuid(run_id),
         job_id=key.job_id,
@@ -135,6 +191,7 @@ def _view(session: Session, row: Row, attempts: tuple[Attempt, ...], **more: Any
     )
 
 
+@_legible
 def _unfinished(session: Session, row: Row) -> JobRun:
     seq, attempt, first, text, state = row[0], row[12], row[13], row[14], row[17]
     start_at, head, lease_until, started_at, node, token = row[_SHARED_COLUMNS:]
@@ -158,6 +215,7 @@ def _unfinished(session: Session, row: Row) -> JobRun:
     )
 
 
+@_legible
 def _finished(session: Session, row: Row) -> JobRun:
     attempt, first, text, error, state = row[12], row[13], row[14], row[15], row[17]
     started_at, ended_at, outcome, node, token, reason = row[_SHARED_COLUMNS:]

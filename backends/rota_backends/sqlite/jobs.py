@@ -1,8 +1,10 @@
-"""Jobs: what is declared, what outlives it, and when it is due."""
+"""Jobs: registering, removing and pausing them, listing them, and finding those that are due."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +29,7 @@ from rota_backends.sqlite.codes import (
     DECISION_CODE,
     DECISIONS,
     KIND_CODE,
+    LAST_INSTANT,
     OF_REGISTRATION,
     instant,
     instant_or_none,
@@ -35,26 +38,32 @@ from rota_backends.sqlite.codes import (
     uuid_or_none,
     uuids,
 )
-from rota_backends.sqlite.endings import cancel_unstarted
+from rota_backends.sqlite.finishing import cancel_unstarted
 from rota_backends.sqlite.lane import Lane, refresh
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE, whole, whole_or_none, why
 
 MAX_DECISIONS = 1000
 _UNSCHEDULED = "unscheduled"
-_STORED = """SELECT j.definition, j.revision, j.owner, j.paused, j.next_due, j.decided, l.unfinished, l.lease_until,
-    l.head, l.last_attempt_at, l.last_success_at, l.last_failure_at FROM rota_job j JOIN rota_lane l ON l.id = j.id"""
+_COLUMNS = """j.definition, j.revision, j.owner, j.paused, j.next_due, j.decided, l.unfinished, l.lease_until,
+    l.head, l.last_attempt_at, l.last_success_at, l.last_failure_at"""
+_STORED = f"SELECT {_COLUMNS} FROM rota_job j JOIN rota_lane l ON l.id = j.id"
+_STORED_NAMED = f"SELECT j.id, j.scope_id, j.job_id, {_COLUMNS} FROM rota_job j JOIN rota_lane l ON l.id = j.id"
+_PAGE = 1000  # jobs that a census looks at
+_UNREADABLE_SHOWN = 20
 
 
 # --- reading ---
 
 
 def standing(session: Session, key: JobKey) -> JobRecord:
-    """The job and what outlives it."""
+    """The job, and what is kept of one that was removed."""
     lane = session.lane(key)
     if lane is None:
         return JobRecord(session.time)
     row = session.db.execute(f"{_STORED} WHERE j.id = ?", (lane.id,)).fetchone()
-    return JobRecord(session.time, row[1], instant_or_none(row[5]), None if row[0] is None else _stored(session, row))
+    job = None if row[0] is None else _stored_or_none(session, row)
+    return JobRecord(session.time, row[1], instant_or_none(row[5]), job)
 
 
 def jobs(session: Session, query: JobQuery) -> list[StoredJob]:
@@ -62,14 +71,26 @@ def jobs(session: Session, query: JobQuery) -> list[StoredJob]:
     owned = "" if query.owner is None else " AND j.owner = :owner"
     rows = session.db.execute(
         f"""{_STORED} WHERE j.scope_id = :scope{owned} AND j.job_id > :after AND j.definition IS NOT NULL
-            ORDER BY j.job_id LIMIT :limit""",
-        {"scope": query.scope_id, "owner": query.owner, "after": query.after or "", "limit": query.limit},
+            ORDER BY j.job_id""",
+        {"scope": query.scope_id, "owner": query.owner, "after": query.after or ""},
     )
-    return [_stored(session, row) for row in rows.fetchall()]
+    readable = (job for row in rows if (job := _stored_or_none(session, row)) is not None)
+    return list(islice(readable, query.limit))
+
+
+def _stored_or_none(session: Session, row: tuple[Any, ...]) -> StoredJob | None:
+    """None where it cannot be decoded: such a job counts as not there until it is scheduled again (SAFE-1)."""
+    try:
+        return _stored(session, row)
+    except DAMAGE:
+        return None
 
 
 def _stored(session: Session, row: tuple[Any, ...]) -> StoredJob:
     definition, revision, owner, paused, next_due, decided, unfinished, lease_until, head, *times = row
+    whole(revision)
+    whole(unfinished)
+    whole_or_none(lease_until)
     running = None if lease_until is None else session.one("SELECT run_id FROM rota_run WHERE seq = ?", (head,))
     return StoredJob(
         session.definition(definition), revision, owner, paused, instant_or_none(next_due), instant_or_none(decided),
@@ -80,15 +101,42 @@ def _stored(session: Session, row: tuple[Any, ...]) -> StoredJob:
 def due(session: Session, limit: int) -> Due:
     """Jobs whose instant has come, and when the next one's does."""
     rows = session.db.execute(
-        "SELECT definition, revision, next_due, paused FROM rota_job WHERE next_due <= ? ORDER BY next_due LIMIT ?",
-        (session.now, limit),
+        "SELECT definition, revision, next_due, paused FROM rota_job WHERE next_due <= ? ORDER BY next_due",
+        (session.now,),
     )
-    found = [
-        DueJob(session.key_of(definition), session.definition(definition), revision, instant(next_due), paused)
-        for definition, revision, next_due, paused in rows.fetchall()
-    ]
-    next_at = session.one("SELECT min(next_due) FROM rota_job WHERE next_due > ?", (session.now,))
+    readable = (job for row in rows if (job := _due_or_none(session, *row)) is not None)
+    found = list(islice(readable, limit))
+    next_at = session.one(
+        "SELECT min(next_due) FROM rota_job WHERE next_due > ? AND next_due <= ?", (session.now, LAST_INSTANT)
+    )
     return Due(session.time, found, instant_or_none(next_at))
+
+
+def _due_or_none(session: Session, definition: int, revision: int, next_due: int, paused: str | None) -> DueJob | None:
+    """None where it cannot be decoded: others are due all the same (SAFE-1)."""
+    try:
+        found = session.definition(definition)
+        return DueJob(session.key_of(definition), found, whole(revision), instant(next_due), paused)
+    except DAMAGE:
+        return None
+
+
+def unreadable(session: Session, scope_id: str | None) -> tuple[str, ...]:
+    """Stored jobs that cannot be decoded, with the reasons; at most 20.
+
+    A store may hold a million jobs: each call looks at the next thousand of them, and names all found so far.
+    """
+    after, found = session.jobs_looked_at, session.unreadable_jobs
+    rows = session.db.execute(f"{_STORED_NAMED} WHERE j.id > ? ORDER BY j.id LIMIT ?", (after, _PAGE)).fetchall()
+    last = session.jobs_looked_at = rows[-1][0] if len(rows) == _PAGE else 0
+    for number in [each for each in found if after < each and (each <= last or not last)]:
+        del found[number]
+    for number, scope, job_id, *row in rows:
+        try:
+            _ = None if row[0] is None else _stored(session, tuple(row))
+        except DAMAGE as error:
+            found[number] = (scope, f"{job_id!r} in scope {scope!r}: {why(error)}")
+    return tuple(text for scope, text in found.values() if scope_id in (None, scope))[:_UNREADABLE_SHOWN]
 
 
 def decisions(session: Session, key: JobKey, limit: int) -> list[Decision]:
@@ -100,10 +148,14 @@ def decisions(session: Session, key: JobKey, limit: int) -> list[Decision]:
         "SELECT kind, first, last, count, run_id, detail FROM rota_decision WHERE lane = ? ORDER BY id DESC LIMIT ?",
         (lane.id, limit),
     )
-    return [
-        Decision(DECISIONS[kind], instant(first), instant(last), count, uuid_or_none(run_id), detail)
-        for kind, first, last, count, run_id, detail in rows
-    ]
+    found: list[Decision] = []
+    for kind, first, last, count, run_id, detail in rows:
+        with suppress(*DAMAGE):  # the others are shown all the same (SAFE-1)
+            decision = Decision(
+                DECISIONS[kind], instant(first), instant(last), whole(count), uuid_or_none(run_id), detail
+            )
+            found.append(decision)
+    return found
 
 
 # --- registering ---

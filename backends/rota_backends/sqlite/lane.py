@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rota_backends.sqlite.codes import DELAYED, WAITING
+from rota_backends.sqlite.unreadable import DAMAGE, handler_of_lane, whole_or_none
 
 if TYPE_CHECKING:
     from rota_backends.sqlite.session import Session
@@ -29,7 +30,8 @@ INSERT = """INSERT INTO rota_lane (id, rank, queue, handler, pinned, token, numb
     delayed, kept, paused) VALUES (?, 0, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0)"""
 
 _FIRST_START = "SELECT min(start_at) FROM rota_run WHERE lane = ? AND state = 1"
-_PROMOTE = "UPDATE rota_run SET state = 0 WHERE lane = ? AND state = 1 AND start_at <= ?"
+_PROMOTE = """UPDATE rota_run SET state = 0
+    WHERE lane = ? AND state = 1 AND (start_at <= ? OR typeof(start_at) != 'integer')"""
 _FIRST_WAITING = f"""SELECT r.lane, {HEAD} FROM json_each(?) e JOIN rota_run r ON r.seq =
     (SELECT w.seq FROM rota_run w WHERE w.lane = e.value AND w.state = 0 ORDER BY w.seq LIMIT 1)"""
 assert (WAITING, DELAYED) == (0, 1)  # as written in these statements and in their partial indexes
@@ -120,14 +122,14 @@ class Lane:
         self.ready_at = self.wake_at = None
 
     def free(self) -> None:
-        """Nobody holds it any more; what was said of the leased run goes with the lease."""
+        """End the lease, with the request to stop that belonged to it."""
         self.lease_until = self.node = self.started_at = self.stop = None
         self.removed = 0
         self.is_changed = True
 
 
 def refresh(session: Session, *lanes: Lane) -> None:
-    """Find the heads and say since when the lanes are claimable, or when to look again."""
+    """Find the next run of each lane, and since when the lane is claimable or when to look again."""
     waiting: dict[int, tuple[Lane, int]] = {}
     for lane in lanes:
         since = _ready_since(lane, session.now)
@@ -148,7 +150,8 @@ def refresh(session: Session, *lanes: Lane) -> None:
 
 
 def _ready_since(lane: Lane, now: int) -> int:
-    """It keeps its place in the line; one that waited for an instant has it from then on, however late one looks."""
+    """A ready lane keeps its place; a lane that waited for an instant is ready since that instant, however late this is
+    noticed."""
     if lane.ready_at is not None:
         return lane.ready_at
     return now if lane.wake_at is None else min(lane.wake_at, now)
@@ -165,7 +168,7 @@ def _offer_waiting(session: Session, waiting: dict[int, tuple[Lane, int]]) -> No
 def _offer_retry(session: Session, lane: Lane, since: int) -> None:
     query = "SELECT start_at, definition FROM rota_run WHERE seq = ?"
     start_at, definition = session.db.execute(query, (lane.head,)).fetchone()
-    if start_at is None or start_at <= session.now:
+    if not isinstance(start_at, int) or start_at <= session.now:
         offer(session, lane, definition, since)
     elif not lane.paused:
         lane.wake_at = start_at
@@ -173,16 +176,19 @@ def _offer_retry(session: Session, lane: Lane, since: int) -> None:
 
 def offer(session: Session, lane: Lane, definition: int, since: int) -> None:
     """Its head may start, unless the job is paused."""
-    lane.handler = session.definition(definition).handler_name
+    try:
+        lane.handler = session.definition(definition).handler_name
+    except DAMAGE:
+        lane.handler = handler_of_lane(session, lane.id)  # one of its nodes claims it, and dead-letters it (SAFE-1)
     if not lane.paused and lane.definition is not None:
         lane.ready_at = since
 
 
 def first_start(session: Session, lane: Lane) -> int | None:
     """Delayed runs whose earliest start has come take their place; when the next of them comes (RUN-2)."""
-    first: int | None = session.one(_FIRST_START, (lane.id,))
-    if first is not None and first <= session.now:
+    first = session.one(_FIRST_START, (lane.id,))
+    if first is not None and (not isinstance(first, int) or first <= session.now):
         lane.delayed -= session.db.execute(_PROMOTE, (lane.id, session.now)).rowcount
         lane.is_counted = True
         first = session.one(_FIRST_START, (lane.id,))
-    return first
+    return whole_or_none(first)

@@ -1,14 +1,12 @@
-"""Who is alive and what they can run; and the named locks and bookmarks nodes share."""
+"""The nodes of the store: which are alive, and which handlers they have; the census."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from rota.backend import FACTS_WANTED, Census, LockGrant, NodeInfo, liveness
-from rota_backends.sqlite import notices, outbox
-from rota_backends.sqlite.calls import Answer
-from rota_backends.sqlite.codes import dump, instant, load, span
+from rota.backend import Audience, Census, NodeInfo, liveness
+from rota_backends.sqlite import jobs, locks, outbox
+from rota_backends.sqlite.codes import dump, load, span
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE
 
 _CLAIMS_KEPT = 24 * 3600 * 1_000_000  # a node that still repeats a claim or renews a lock after a day does not exist
 
@@ -18,7 +16,7 @@ def seen(session: Session, node: NodeInfo) -> None:
     before = session.one("SELECT info FROM rota_node WHERE node = ?", (node.node_id,))
     row = (
         node.node_id,
-        dump(liveness.heard_of(node, None if before is None else load(before, NodeInfo), session.time), NodeInfo),
+        dump(liveness.heard_of(node, None if before is None else _read(before), session.time), NodeInfo),
         session.now,
         session.now + span(node.lease),
     )
@@ -26,16 +24,16 @@ def seen(session: Session, node: NodeInfo) -> None:
 
 
 def gone(session: Session, node_id: str) -> None:
-    """It left: others need not wait for its leases."""
+    """The node has left; other nodes need not wait for its lease."""
     session.db.execute("DELETE FROM rota_node WHERE node = ?", (node_id,))
     session.db.execute("DELETE FROM rota_claim WHERE node = ?", (node_id,))
-    session.db.execute("DELETE FROM rota_relay WHERE node = ?", (node_id,))
+    locks.end_relay_leases(session, node_id)
 
 
 def alive(session: Session) -> tuple[NodeInfo, ...]:
-    """Not heard of for longer than their lease: not alive."""
+    """The nodes that were heard of within their lease."""
     rows = session.db.execute("SELECT info FROM rota_node WHERE until > ? ORDER BY seen_at", (session.now,))
-    return tuple(load(info, NodeInfo) for (info,) in rows)
+    return tuple(node for (info,) in rows if (node := _read(info)) is not None)
 
 
 def served(session: Session, judge: str) -> frozenset[str]:
@@ -44,59 +42,26 @@ def served(session: Session, judge: str) -> frozenset[str]:
 
 
 def _known(session: Session) -> list[NodeInfo]:
-    return [load(info, NodeInfo) for (info,) in session.db.execute("SELECT info FROM rota_node")]
+    rows = session.db.execute("SELECT info FROM rota_node")
+    return [node for (info,) in rows if (node := _read(info)) is not None]
+
+
+def _read(info: str) -> NodeInfo | None:
+    """None where it cannot be decoded: the node's next heartbeat writes it anew (SAFE-1)."""
+    try:
+        node: NodeInfo = load(info, NodeInfo)
+    except DAMAGE:
+        return None
+    return node
 
 
 def forget(session: Session) -> None:
     """Nodes that are dead, what they asked for, and the locks they left."""
     over = [(node.node_id,) for node in liveness.over(_known(session), session.time)]
     session.db.executemany("DELETE FROM rota_node WHERE node = ?", over)
+    session.db.execute("DELETE FROM rota_node WHERE until < ?", (session.now - _CLAIMS_KEPT,))
     session.db.execute("DELETE FROM rota_claim WHERE at < ?", (session.now - _CLAIMS_KEPT,))
     session.db.execute("DELETE FROM rota_lock WHERE until < ?", (session.now - _CLAIMS_KEPT,))
-
-
-def lock(session: Session, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
-    """Take, renew or release; the token changes with the holder (LEASE-8)."""
-    row = session.db.execute("SELECT token, until, holder FROM rota_lock WHERE name = ?", (name,)).fetchone()
-    token, until, holder = row or (0, 0, "")
-    if holder != node_id and until > session.now:
-        return None
-    if holder != node_id:
-        token = _next_token(session)
-    if ttl is None:
-        session.db.execute("DELETE FROM rota_lock WHERE name = ?", (name,))
-        return LockGrant(name, token, session.time)
-    until = session.now + span(ttl)
-    session.db.execute("INSERT OR REPLACE INTO rota_lock VALUES (?, ?, ?, ?)", (name, token, until, node_id))
-    return LockGrant(name, token, instant(until))
-
-
-def _next_token(session: Session) -> int:
-    """Above those of all locks before: so nothing need be kept of one that is over."""
-    session.db.execute("UPDATE rota_meta SET value = value + 1 WHERE name = 'locks'")
-    return int(session.one("SELECT value FROM rota_meta WHERE name = 'locks'"))
-
-
-def read_setting(session: Session, name: str) -> int:
-    """0 when it is new."""
-    return session.one("SELECT value FROM rota_bookmark WHERE name = ?", (name,)) or 0
-
-
-def peek_setting(session: Session, name: str, expected: int | None) -> int | Answer:
-    """Nothing is written where it is not what was expected."""
-    stored = read_setting(session, name)
-    return Answer.WRITE if stored == expected else stored
-
-
-def setting(session: Session, name: str, expected: int | None, value: int) -> int:
-    """Set it if it is still what was expected; what is stored then."""
-    stored = read_setting(session, name)
-    if stored != expected:
-        return stored
-    session.db.execute("INSERT OR REPLACE INTO rota_bookmark VALUES (?, ?)", (name, value))
-    if name == FACTS_WANTED:
-        outbox.tell(session)
-    return value
 
 
 def census(session: Session, scope_id: str | None) -> Census:
@@ -119,11 +84,10 @@ def census(session: Session, scope_id: str | None) -> Census:
         queued=count(f"SELECT count(*) FROM rota_run WHERE 1 = 1{of}") - running,
         running=running,
         dead_letters=count(f"SELECT count(*) FROM rota_letter{letters}"),
-        set_aside=count(
-            "SELECT (SELECT count(*) FROM rota_aside) + (SELECT count(*) FROM rota_notice WHERE problem IS NOT NULL)"
-        ),
+        set_aside=count("SELECT count(*) FROM rota_aside"),
         nodes=nodes,
         missing_handlers=tuple(sorted(stored.difference(*(node.handlers for node in nodes)))),
-        untold_since=outbox.untold_since(session),
-        unnoticed_since=notices.untold_since(session),
+        untold_since=outbox.untold_since(session, Audience.EVENTS),
+        unnoticed_since=outbox.untold_since(session, Audience.ADMINS),
+        unreadable=jobs.unreadable(session, scope_id),
     )

@@ -1,4 +1,4 @@
-"""Reasons to run: due instants, calls, events. Each becomes a run in its lane, or a recorded refusal."""
+"""Occurrences: due instants, triggers and events. Each becomes a run in its lane, or a recorded refusal."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from rota.decide.events import (
 from rota.model.event import Event
 from rota.model.run import Decision, DecisionKind
 from rota.model.validation import LIFECYCLE_MODULE, PLATFORM_SCOPE
-from rota_backends.sqlite import keys
-from rota_backends.sqlite.calls import Answer
+from rota_backends.sqlite import keys, settings
 from rota_backends.sqlite.codes import (
     CAUSE_CODE,
     CRON_CODE,
@@ -48,10 +47,10 @@ from rota_backends.sqlite.codes import (
     span,
     uuid,
 )
-from rota_backends.sqlite.endings import file_letter, unletter
+from rota_backends.sqlite.finishing import file_letter, unletter
 from rota_backends.sqlite.jobs import remember
 from rota_backends.sqlite.lane import Lane, first_start, offer, refresh
-from rota_backends.sqlite.nodes import read_setting
+from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.session import Session
 
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,
@@ -174,7 +173,7 @@ def _replayed_by(session: Session, lane: Lane, letter: UUID) -> UUID | Refusal |
 
 
 def _take_over(session: Session, letter: bytes, run_id: bytes) -> tuple[bytes, str | None, int]:
-    """What a replay has of its letter, which is replayed from now on."""
+    """Mark the letter as replayed; its payload, event and depth are the replay's."""
     seq, payload, event, depth, definition = session.db.execute(
         """SELECT h.seq, h.payload, h.event, h.depth, h.definition
            FROM rota_ident i JOIN rota_history h ON h.seq = i.seq WHERE i.run_id = ?""",
@@ -260,18 +259,18 @@ def _are_heard(session: Session, events: Sequence[Event]) -> bool:
     return any(session.one(heard, kind) is not None for kind in kinds)
 
 
-def peek_notify(session: Session, events: Sequence[Event]) -> list[list[UUID | Refusal]] | Answer:
-    """Most events concern no job: those need no transaction, wherever a bookmark is."""
+def peek_notify(session: Session, events: Sequence[Event]) -> list[list[UUID | Refusal]] | Peeked:
+    """Events that no job waits for need no write transaction."""
     if not _are_heard(session, events) or not any(matching(session, event) for event in events):
         return [[]] * len(events)
-    return Answer.WRITE
+    return Peeked.NEEDS_WRITE
 
 
 def notify(
     session: Session, events: Sequence[Event], limits: EventLimits, since: Bookmark | None
 ) -> list[list[UUID | Refusal]]:
     """Per event: a run for each job that waits for it; nothing where the bookmark has moved on (EVENT-5)."""
-    if since is not None and read_setting(session, since.name) != since.position:
+    if since is not None and settings.read(session, since.name) != since.position:
         return []
     if not _are_heard(session, events):
         return [[]] * len(events)

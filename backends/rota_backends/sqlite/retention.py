@@ -1,4 +1,4 @@
-"""Letting go: dead letters somebody dealt with, and what retention says is enough (HIST-2)."""
+"""Discarding dead letters, and deleting old rows as retention says (HIST-2)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from uuid import UUID
 from rota.backend import Prune
 from rota_backends.sqlite import keys, nodes, outbox
 from rota_backends.sqlite.codes import span
-from rota_backends.sqlite.endings import forget, forget_oldest, unletter
+from rota_backends.sqlite.finishing import forget, forget_oldest, unletter
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import key_of_lane
 
 _DEFINITIONS = 500  # looked at in one go
 _USED = """SELECT definition FROM rota_run WHERE lane = ?1 AND state = 0
@@ -22,11 +23,11 @@ _FIRST = "SELECT definition FROM rota_history WHERE lane = ? AND letter = 0 ORDE
 def discard(session: Session, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
     """Take a letter out of the list; a repeat gives the first answer."""
     row = session.db.execute(
-        """SELECT h.seq, h.letter, h.ended_by, h.definition FROM rota_ident i JOIN rota_history h ON h.seq = i.seq
+        """SELECT h.seq, h.letter, h.ended_by, h.lane FROM rota_ident i JOIN rota_history h ON h.seq = i.seq
            WHERE i.run_id = ?""",
         (run_id.bytes,),
     ).fetchone()
-    if row is None or session.key_of(row[3]).scope_id != scope_id:
+    if row is None or key_of_lane(session, row[3]).scope_id != scope_id:
         return False
     if not row[1]:
         return bool(row[2] == request_id.bytes)
@@ -90,7 +91,7 @@ def _first_queued_since(session: Session, instant: int) -> int:
         middle = (low + high) // 2
         probe = "SELECT seq, queued_at FROM rota_history WHERE seq >= ? ORDER BY seq LIMIT 1"
         seq, queued_at = session.db.execute(probe, (middle,)).fetchone() or (high, instant)
-        if queued_at >= instant:
+        if isinstance(queued_at, int) and queued_at >= instant:
             high = middle
         else:
             low = seq + 1

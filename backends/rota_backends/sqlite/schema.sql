@@ -2,7 +2,7 @@
 -- 16 bytes, enums are the small numbers listed in codes.py, values of the model are JSON as rota.codec writes it.
 
 CREATE TABLE rota_meta (
-    name TEXT PRIMARY KEY,              -- schema, tells_facts, tells_admins; runs, locks: the last number given
+    name TEXT PRIMARY KEY,              -- schema: the version; runs, locks: the last number given
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -176,38 +176,25 @@ CREATE TABLE rota_key (
 ) WITHOUT ROWID;
 CREATE INDEX rota_key_until ON rota_key (until);
 
--- Facts not yet told; those of one transaction share rows of at most a hundred.
-CREATE TABLE rota_fact (
+-- Facts that an audience was not told yet; those of one transaction share rows of at most a hundred.
+CREATE TABLE rota_outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never given twice: the numbers of the facts are made of it
+    audience INTEGER NOT NULL,          -- 0 the event store, 1 the admins
     count INTEGER,                      -- null once some of them were told
     body TEXT NOT NULL                  -- as facts.py packs them
 );
+CREATE INDEX rota_outbox_audience ON rota_outbox (audience);
 
+-- Facts that could not be delivered, or not even be read.
 CREATE TABLE rota_aside (
     seq INTEGER PRIMARY KEY,
-    definition INTEGER NOT NULL,
-    kind INTEGER NOT NULL,
+    audience INTEGER NOT NULL,
+    definition INTEGER,
+    kind INTEGER,
     run_id BLOB,
     at INTEGER NOT NULL,
     problem TEXT NOT NULL
 );
-
--- Letters that the admins are to be told of.
-CREATE TABLE rota_notice (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given twice
-    scope_id TEXT NOT NULL,
-    job_id TEXT NOT NULL,
-    run_id BLOB NOT NULL,
-    at INTEGER NOT NULL,
-    problem TEXT                        -- why those that were set aside could not be told
-);
-CREATE INDEX rota_notice_untold ON rota_notice (seq) WHERE problem IS NULL;
-
-CREATE TABLE rota_relay (
-    audience TEXT PRIMARY KEY,
-    node TEXT NOT NULL,
-    until INTEGER NOT NULL
-) WITHOUT ROWID;
 
 CREATE TABLE rota_node (
     node TEXT PRIMARY KEY,
@@ -223,6 +210,7 @@ CREATE TABLE rota_claim (
     at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- Named locks; those whose name begins with _relay. are the leases of the nodes that relay.
 CREATE TABLE rota_lock (
     name TEXT PRIMARY KEY,
     token INTEGER NOT NULL,
@@ -230,7 +218,7 @@ CREATE TABLE rota_lock (
     holder TEXT NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE rota_bookmark (
+CREATE TABLE rota_setting (
     name TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) WITHOUT ROWID;

@@ -1,26 +1,30 @@
-"""What the statements of one transaction share: its time, the lanes it touched, the facts it tells, and what the
-connection remembers between transactions."""
+"""A connection in use: the state of the current transaction, and what is cached between transactions."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from rota.backend import JobKey
+from rota.backend import FACTS_WANTED, Audience, JobKey
 from rota.clock import Clock
 from rota.codec.definitions import read_definition
 from rota.model.definition import JobDefinition
-from rota_backends.sqlite.codes import dump, micros
+from rota_backends.sqlite.codes import AUDIENCE_CODE, dump, micros
 from rota_backends.sqlite.facts import FactRow, pack
 from rota_backends.sqlite.lane import BY_ID, BY_IDS, BY_KEY, COUNT, INSERT, NAMES, UPDATE, WITH_HEADS, Head, Lane
+from rota_backends.sqlite.unreadable import DAMAGE, UnreadableRow, why
 
 _WIDTH = len(NAMES)
+SETTING = "SELECT value FROM rota_setting WHERE name = ?"
 _REMEMBERED = 100_000
 _LANES_REMEMBERED = 5_000
-_BODIES = "SELECT d.id, d.body FROM json_each(?) e JOIN rota_definition d ON d.id = e.value"
+_BODY = "SELECT d.body, j.scope_id, j.job_id FROM rota_definition d JOIN rota_job j ON j.id = d.job WHERE d.id = ?"
+_BODIES = """SELECT d.id, d.body, j.scope_id, j.job_id FROM json_each(?) e JOIN rota_definition d ON d.id = e.value
+    JOIN rota_job j ON j.id = d.job"""
 _FACTS_A_ROW = 100  # so that a page of the relay ends with a row, or little before
 _ROWS_OF_FACTS = 200  # remembered, so that whoever made them need not read them to tell them
 
@@ -34,16 +38,19 @@ class Session:
         self.time: datetime = clock.now()
         self.now = 0  # the same, as stored
         self.has_news = False  # something may have become claimable or due
-        self.facts: list[FactRow] = []
+        self.facts: list[FactRow] = []  # for the event store
+        self.letters: list[FactRow] = []  # facts for the admins
         self._touched: dict[int, Lane] = {}  # by this transaction
         self._last_seq: int | None = None
         self._version = 0  # SQLite's counter of commits by other connections
         self._schema = 0  # and of changes of the tables: a restored copy counts as one
         self.definitions_seen = 0  # how far old definitions have been looked through
+        self.jobs_looked_at = 0  # how far jobs have been looked through for unreadable ones
+        self.unreadable_jobs: dict[int, tuple[str, str]] = {}  # by lane: scope, name and reason
         self._forget()
 
     def _forget(self) -> None:
-        """What was remembered may be of a transaction that never was."""
+        """Drop the caches: they may hold rows of a transaction that was rolled back."""
         self._lanes: dict[int, Lane] = {}  # as they are stored; right until another connection commits
         self.untold: dict[int, dict[int, FactRow]] = {}  # rows of facts, likewise
         self._definitions: dict[int, JobDefinition] = {}
@@ -51,6 +58,12 @@ class Session:
         self._ids: dict[JobKey, int] = {}
         self.claimed: dict[int, tuple[int, Head, UUID]] = {}  # by lane: token and run, for the settlement
         self._tells = False
+
+    def forget_lanes(self) -> None:
+        """They were changed in the file itself."""
+        self._lanes.clear()
+        self._touched.clear()
+        self.claimed.clear()
 
     # --- transactions ---
 
@@ -62,6 +75,7 @@ class Session:
         self._touched.clear()
         self._last_seq = None
         self.facts.clear()
+        self.letters.clear()
         (version,) = self.db.execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._lanes) > _LANES_REMEMBERED:
             self._lanes.clear()
@@ -70,19 +84,19 @@ class Session:
             self._forget_if_restored()
 
     def _forget_if_restored(self) -> None:
-        """Numbers are never given twice, except by a store that was set back: then they are of something else."""
+        """Drop the caches after a restore: the restored store gives numbers again that are cached here."""
         (schema,) = self.db.execute("PRAGMA schema_version").fetchone()
         if schema != self._schema:
             self._forget()
             self._schema = schema
 
     def end_snapshot(self) -> None:
-        """Nothing was written, nothing has to be forgotten."""
+        """End a read transaction; the caches stay valid."""
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
 
     def rollback(self) -> None:
-        """Give up whatever was begun."""
+        """Roll the transaction back and drop the caches."""
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
         self._forget()
@@ -92,8 +106,9 @@ class Session:
         self.write_lanes()
         if self._last_seq is not None:
             self.db.execute("UPDATE rota_meta SET value = ? WHERE name = 'runs'", (self._last_seq,))
-        if self.facts:
-            self._write_facts()
+        for audience, facts in ((Audience.EVENTS, self.facts), (Audience.ADMINS, self.letters)):
+            if facts:
+                self._write_facts(AUDIENCE_CODE[audience], facts)
 
     def next_seq(self) -> int:
         """The number of the next run to arrive: never given twice."""
@@ -102,28 +117,27 @@ class Session:
         self._last_seq += 1
         return self._last_seq
 
-    def _write_facts(self) -> None:
-        for first in range(0, len(self.facts), _FACTS_A_ROW):
-            facts = dict(enumerate(self.facts[first : first + _FACTS_A_ROW]))
-            row = (len(facts), pack(facts))
-            made = self.db.execute("INSERT INTO rota_fact (count, body) VALUES (?, ?)", row)
-            if len(self.untold) < _ROWS_OF_FACTS and made.lastrowid is not None:
-                self.untold[made.lastrowid] = facts
-        self.facts.clear()
+    def _write_facts(self, audience: int, made: list[FactRow]) -> None:
+        for first in range(0, len(made), _FACTS_A_ROW):
+            facts = dict(enumerate(made[first : first + _FACTS_A_ROW]))
+            row = (audience, len(facts), pack(facts))
+            stored = self.db.execute("INSERT INTO rota_outbox (audience, count, body) VALUES (?, ?, ?)", row)
+            if len(self.untold) < _ROWS_OF_FACTS and stored.lastrowid is not None:
+                self.untold[stored.lastrowid] = facts
+        made.clear()
 
     # --- facts ---
 
     @property
     def tells_facts(self) -> bool:
         if not self._tells:
-            (stored,) = self.db.execute("SELECT value FROM rota_meta WHERE name = 'tells_facts'").fetchone()
-            self._tells = bool(stored)
+            self._tells = bool(self.one(SETTING, (FACTS_WANTED,)))
         return self._tells
 
     # --- lanes ---
 
     def lane(self, key: JobKey) -> Lane | None:
-        """The lane of a job, removed ones included. Names that cannot be one are unknown."""
+        """The lane of a job, also of a removed one; None for an unknown or impossible name."""
         known = self._ids.get(key)
         if known is not None:
             return self.lane_by_id(known)
@@ -154,7 +168,7 @@ class Session:
         return lane
 
     def adopt(self, row: tuple[Any, ...]) -> Lane:
-        """The lane of a row that begins with it; the one already at hand knows better."""
+        """The lane of a row that begins with its columns; a cached lane wins, because it may have changed."""
         lane = self._lanes.get(row[0])
         if lane is None:
             lane = self._lanes[row[0]] = Lane(*row[:_WIDTH])
@@ -202,27 +216,42 @@ class Session:
     # --- definitions ---
 
     def definition(self, number: int) -> JobDefinition:
+        """Raises `UnreadableRow` where it cannot be decoded."""
         found = self._definitions.get(number)
         if found is None:
-            (body,) = self.db.execute("SELECT body FROM rota_definition WHERE id = ?", (number,)).fetchone()
-            found = self._remember(number, read_definition(body))
+            row = self.db.execute(_BODY, (number,)).fetchone()
+            if row is None:
+                raise UnreadableRow("the row of the definition is missing")
+            found = self._decoded(number, *row)
         return found
 
     def definitions(self, numbers: Collection[int]) -> dict[int, JobDefinition]:
-        """Many at once."""
+        """Many at once, without those that cannot be decoded."""
         found = {number: known for number in numbers if (known := self._definitions.get(number)) is not None}
-        missing = [number for number in numbers if number not in found]
+        missing = [number for number in numbers if number not in found and isinstance(number, int)]
         if missing:
-            for number, body in self.db.execute(_BODIES, (str(missing),)):
-                found[number] = self._remember(number, read_definition(body))
+            for number, *row in self.db.execute(_BODIES, (str(missing),)):
+                with suppress(UnreadableRow):
+                    found[number] = self._decoded(number, *row)
         return found
 
+    def _decoded(self, number: int, body: str, scope_id: str, job_id: str) -> JobDefinition:
+        try:
+            definition = read_definition(body)
+        except DAMAGE as error:
+            raise UnreadableRow(f"the definition cannot be read: {why(error)}") from None
+        if (definition.scope_id, definition.job_id) != (scope_id, job_id):
+            raise UnreadableRow("the definition cannot be read: it names another job")
+        return self._remember(number, definition)
+
     def key_of(self, number: int) -> JobKey:
-        """The job that a definition is of."""
+        """The job that a definition belongs to, also where the definition cannot be decoded."""
         key = self._keys.get(number)
         if key is None:
-            definition = self.definition(number)
-            key = self._keys[number] = JobKey(definition.scope_id, definition.job_id)
+            row = self.db.execute(_BODY, (number,)).fetchone()
+            if row is None:
+                raise UnreadableRow("the row of the definition is missing")
+            key = self._keys[number] = JobKey(*row[1:])
         return key
 
     def _remember(self, number: int, definition: JobDefinition) -> JobDefinition:
@@ -230,6 +259,7 @@ class Session:
             self._definitions.clear()
             self._keys.clear()
         self._definitions[number] = definition
+        self._keys[number] = JobKey(definition.scope_id, definition.job_id)
         return definition
 
     def store_definition(self, lane_id: int, definition: JobDefinition) -> int:

@@ -11,18 +11,21 @@ from rota.codec import to_dict
 from rota.model.run import Attempt, AttemptOutcome, RunState
 from rota_backends.sqlite.claiming import claim
 from rota_backends.sqlite.codes import (
+    CAUSES,
     DEAD_CODE,
     FINAL_CODE,
     KIND_CODE,
     OUTCOME_CODE,
     RETRYING,
     instant,
+    instant_or_none,
     span,
     uuid,
 )
-from rota_backends.sqlite.endings import Ending, finish, forget_oldest
+from rota_backends.sqlite.finishing import Ending, finish, forget_oldest
 from rota_backends.sqlite.lane import HEAD, Head, Lane, refresh
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE, salvaged, whole
 
 _HEAD = f"SELECT {HEAD} FROM rota_run r WHERE r.seq = ?"
 _RETRIED = """UPDATE rota_run SET state = ?, start_at = ?, attempt = ?,
@@ -33,6 +36,16 @@ _SUCCEEDED = """UPDATE rota_lane SET head = {head}, ready_at = ?, wake_at = NULL
     unfinished = unfinished - 1, kept = kept + 1, last_success_at = ? WHERE id IN (SELECT value FROM json_each(?))"""
 _IDLE = _SUCCEEDED.format(head="NULL")
 _READY = _SUCCEEDED.format(head="(SELECT min(w.seq) FROM rota_run w WHERE w.lane = rota_lane.id AND w.state = 0)")
+
+
+def _checked(head: Head) -> Head:
+    """Raises where a fact could not be made of it."""
+    uuid(head[1])
+    CAUSES[head[3]]
+    instant_or_none(head[4])
+    whole(head[5])
+    whole(head[6])
+    return head
 
 
 def settle(
@@ -72,9 +85,16 @@ class Settling:
     def _claimed(self, lane: Lane) -> tuple[Head, UUID]:
         token, head, run_id = self._session.claimed.pop(lane.id, _NOTHING)
         if token != lane.token:  # another process claimed it, or this one before it was started anew
-            head = self._session.db.execute(_HEAD, (lane.head,)).fetchone()
+            head = self._stored_head(lane)
             run_id = uuid(head[1])
         return head, run_id
+
+    def _stored_head(self, lane: Lane) -> Head:
+        head: Head = self._session.db.execute(_HEAD, (lane.head,)).fetchone()
+        try:
+            return _checked(head)
+        except DAMAGE:
+            return salvaged(self._session, head, [])
 
     def _settle(self, lane: Lane, head: Head, run_id: UUID, new: Settlement) -> None:
         now = self._session.now
@@ -126,10 +146,13 @@ class Settling:
         """The attempts so far and this one, as text."""
         assert lane.started_at is not None
         before = self._session.one("SELECT attempts FROM rota_run WHERE seq = ?", (seq,))
+        try:
+            attempts = [] if before is None else [*json.loads(before)]
+        except DAMAGE:
+            attempts = []  # only the record of them is lost (SAFE-1)
         this = Attempt(
             number, instant(lane.started_at), self._session.time, new.outcome, new.error, lane.node or "", new.token
         )
-        attempts = [] if before is None else json.loads(before)
         return json.dumps([*attempts, to_dict(this, Attempt)], ensure_ascii=False, separators=(",", ":"))
 
     def _end(self, lane: Lane, head: Head, new: Settlement, state: int, reason: str | None) -> None:

@@ -1,8 +1,8 @@
 """The owned thread: every statement runs here, one transaction at a time.
 
 Calls that wait at the same moment share a transaction, and so a commit (one fsync for all of them). If one of them
-fails, the transaction is rolled back and each is done again on its own, so that none suffers for another. Reads have a
-snapshot of their own and never wait for the write lock, whoever holds it.
+fails, the transaction is rolled back and each is done again on its own, so that the others succeed. Reads have a
+snapshot of their own and never wait for the write lock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from rota.clock import Clock, passes_by_itself
-from rota.errors import NotOpen, OutcomeUnknown, ScheduleError, StoreUnavailable
+from rota.errors import NotOpen, OutcomeUnknown, RotaError, ScheduleError, StoreUnavailable, without_text
 from rota.logger import safe_logger
 from rota_backends.sqlite import connecting
-from rota_backends.sqlite.calls import Answer, Call, Wake, deliver
+from rota_backends.sqlite.pending_calls import Peeked, PendingCall, Wake, deliver
+from rota_backends.sqlite.repair import repair_lanes
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import DAMAGE, why
 
 log = safe_logger("rota.sqlite")
 
@@ -40,8 +42,13 @@ _BROKEN = frozenset(
 )  # fmt: skip
 
 
+def _is_damage(error: Exception) -> bool:
+    """True for what Python raises on a stored value of a wrong type; names that UTF-8 cannot hold are the caller's."""
+    return isinstance(error, DAMAGE) and not isinstance(error, RotaError | UnicodeEncodeError)
+
+
 class StoreThread:
-    """A connection, the thread that owns it, and who is to be woken."""
+    """The connection, the thread that owns it, and the callbacks that wake nodes."""
 
     def __init__(self, path: Path, clock: Clock, synchronous: str, patience: float, *, may_create: bool) -> None:
         self._path = path
@@ -49,7 +56,7 @@ class StoreThread:
         self._synchronous = synchronous
         self._patience = patience
         self._may_create = may_create
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[PendingCall | None] = SimpleQueue()
         self._session: Session | None = None
         self._seen = 0  # SQLite's counter of commits by other connections
         self._is_real = passes_by_itself(clock)
@@ -67,7 +74,7 @@ class StoreThread:
         self._thread.start()
 
     async def stop(self) -> None:
-        """After everything that was asked before; the file is closed when it returns."""
+        """Serve the calls that came before, then close the file."""
         if self._process != os.getpid():
             return  # the thread and its connection are the parent's
         loop = asyncio.get_running_loop()
@@ -82,26 +89,26 @@ class StoreThread:
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         entry = (asyncio.get_running_loop(), wake)
         self._wakes.append(entry)
-        # The thread may be asleep until somebody calls: now it has to look round. Nobody waits for the answer.
-        call = Call(lambda session: None, False, None)
+        # An empty call makes a sleeping thread begin to look for commits of other processes; no caller awaits it.
+        call = PendingCall(lambda session: None, False, None)
         call.future.cancel()
         self._calls.put(call)
         return lambda: self._wakes.remove(entry) if entry in self._wakes else None
 
     def read(self, work: Callable[[Session], T]) -> asyncio.Future[T]:
-        return self._put(Call(work, False, None))
+        return self._put(PendingCall(work, False, None))
 
     def write(
         self,
         work: Callable[[Session], T],
-        peek: Callable[[Session], T | Answer] | None = None,
+        peek: Callable[[Session], T | Peeked] | None = None,
         *,
         can_wait: bool = False,
     ) -> asyncio.Future[T]:
-        return self._put(Call(work, True, peek, can_wait))
+        return self._put(PendingCall(work, True, peek, can_wait))
 
-    def _put(self, call: Call) -> asyncio.Future[Any]:
-        if self._process != os.getpid():  # a fork takes no threads along: nobody would ever answer
+    def _put(self, call: PendingCall) -> asyncio.Future[Any]:
+        if self._process != os.getpid():  # threads do not survive a fork, so the call would wait for ever
             raise NotOpen("the SQLite backend was opened before this process was forked; make another one here")
         self._calls.put(call)
         return call.future
@@ -114,7 +121,7 @@ class StoreThread:
             calls, goes_on = self._next()
             try:
                 self._serve(calls)
-            except Exception as error:  # a mistake in this code: nobody may wait for ever because of it
+            except Exception as error:  # a mistake in this code must not leave callers waiting
                 log.exception("the SQLite thread failed")
                 self._fail(calls, error)
         self._drop_connection()
@@ -123,12 +130,12 @@ class StoreThread:
     def _say_goodbye(self) -> None:
         ended = self._ended
         if ended is not None:
-            with contextlib.suppress(RuntimeError):  # the loop may be closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 ended.get_loop().call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
-    def _next(self) -> tuple[list[Call], bool]:
-        """Everything that waits now; looks round while nothing does."""
-        calls: list[Call] = []
+    def _next(self) -> tuple[list[PendingCall], bool]:
+        """All calls that wait now; looks for commits of other processes while there is none."""
+        calls: list[PendingCall] = []
         while len(calls) < _GROUP:
             try:
                 call = self._calls.get_nowait() if calls else self._first()
@@ -139,7 +146,7 @@ class StoreThread:
             calls.append(call)
         return calls, True
 
-    def _first(self) -> Call | None:
+    def _first(self) -> PendingCall | None:
         while True:
             try:
                 return self._calls.get(timeout=_GLANCE if self._wakes and self._is_real else None)
@@ -147,7 +154,7 @@ class StoreThread:
                 self._glance()
 
     def _glance(self) -> None:
-        """A hint across processes, far cheaper than a claim: has anybody committed, and is anything ready?"""
+        """Wake the nodes of this process if another process has committed and a lane is ready."""
         if self._session is None:
             return
         try:
@@ -158,9 +165,9 @@ class StoreThread:
             if self._session.has_ready_lanes():
                 self._deliver([], True)
         except sqlite3.Error:
-            return  # whoever calls next is told
+            return  # the next call raises it
 
-    def _serve(self, calls: list[Call]) -> None:
+    def _serve(self, calls: list[PendingCall]) -> None:
         writes = [call for call in calls if call.writes]
         reads = [call for call in calls if not call.writes]
         if writes and all(call.peek is not None for call in writes):
@@ -170,8 +177,8 @@ class StoreThread:
             self._find_company(writes)
         self._with_session(self._write, writes)
 
-    def _with_session(self, serve: Callable[[Session, list[Call]], T], calls: list[Call]) -> T | None:
-        """Whoever was served before may have broken the connection: that is no reason to fail the others."""
+    def _with_session(self, serve: Callable[[Session, list[PendingCall]], T], calls: list[PendingCall]) -> T | None:
+        """Call `serve` with a connection; the calls served before may have broken the last one."""
         if not calls:
             return None
         try:
@@ -181,8 +188,8 @@ class StoreThread:
             return None
         return serve(session, calls)
 
-    def _find_company(self, writes: list[Call]) -> None:
-        """A commit costs an fsync: worth a moment's wait for somebody to share it with."""
+    def _find_company(self, writes: list[PendingCall]) -> None:
+        """Wait a moment for another write: a shared commit is one fsync instead of two."""
         until = time.monotonic() + min(_MOMENT + self._commit_took, _LONG_MOMENT)
         while self._is_real and all(call.can_wait for call in writes):
             try:
@@ -199,23 +206,25 @@ class StoreThread:
 
     def _connected(self) -> Session:
         if self._session is not None and connecting.file_at(self._path) != self._file:
-            # SQLite would go on writing to a file that nobody finds any more, and every answer would be lost.
+            # SQLite would go on writing to the old file, which no path leads to any more.
             log.warning("the SQLite file was moved, removed or replaced: it is opened anew")
             self._drop_connection()
         if self._session is None:
-            found = connecting.file_at(self._path)  # before: one that came later is noticed
+            found = connecting.file_at(
+                self._path
+            )  # read before connecting, so that a file replaced meanwhile is noticed
             self._session = Session(self._connect(), self._clock)
             self._file = found or connecting.file_at(self._path)
         return self._session
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            may_create = self._may_create and self._file is None  # an empty store is no answer to a lost one
+            may_create = self._may_create and self._file is None  # a lost file is not replaced by an empty one
             return connecting.connect(self._path, self._synchronous, self._patience, may_create=may_create)
         except ScheduleError as error:
             if self._file is None:
                 raise
-            # It was a good path: this passes, and callers ride it out or are told so (OPS-1, OPS-2).
+            # The path worked before, so this may pass: callers retry it (OPS-1, OPS-2).
             raise StoreUnavailable(f"the SQLite file cannot be opened any more: {error.reason}") from error
 
     def _drop_connection(self) -> None:
@@ -226,15 +235,15 @@ class StoreThread:
 
     # --- reading ---
 
-    def _peek(self, session: Session, calls: list[Call]) -> list[Call]:
-        """Answer what a snapshot can answer; the others are left."""
-        left: list[Call] = []
+    def _peek(self, session: Session, calls: list[PendingCall]) -> list[PendingCall]:
+        """Peeked what a snapshot can answer; the others are left."""
+        left: list[PendingCall] = []
 
         def peek() -> None:
             left.clear()
             for call in calls:
-                call.result = call.peek(session) if call.peek is not None else Answer.WRITE
-                if call.result is Answer.WRITE:
+                call.result = call.peek(session) if call.peek is not None else Peeked.NEEDS_WRITE
+                if call.result is Peeked.NEEDS_WRITE:
                     left.append(call)
 
         if not self._in_snapshot(session, calls, peek):
@@ -244,7 +253,7 @@ class StoreThread:
         self._deliver([call for call in calls if call not in left], False)
         return left
 
-    def _read(self, session: Session, calls: list[Call]) -> None:
+    def _read(self, session: Session, calls: list[PendingCall]) -> None:
         def read() -> None:
             for call in calls:
                 call.result = call.work(session)
@@ -256,7 +265,7 @@ class StoreThread:
                 call.error = None
                 self._with_session(self._read, [call])
 
-    def _in_snapshot(self, session: Session, calls: list[Call], work: Callable[[], None]) -> bool:
+    def _in_snapshot(self, session: Session, calls: list[PendingCall], work: Callable[[], None]) -> bool:
         def once() -> None:
             try:
                 session.begin("BEGIN")
@@ -274,7 +283,7 @@ class StoreThread:
 
     # --- writing ---
 
-    def _write(self, session: Session, calls: list[Call]) -> None:
+    def _write(self, session: Session, calls: list[PendingCall]) -> None:
         try:
             self._begin(session, calls)
         except Exception as error:
@@ -306,15 +315,28 @@ class StoreThread:
         except sqlite3.Error:
             self._drop_connection()  # which rolls back as well
 
-    def _write_each(self, calls: list[Call], error: Exception) -> None:
-        if len(calls) == 1:
+    def _write_each(self, calls: list[PendingCall], error: Exception) -> None:
+        if len(calls) == 1 and not (_is_damage(error) and self._with_session(self._repair, calls)):
             self._fail(calls, self._told(error, False))
             return
         for call in calls:
             self._with_session(self._write, [call])
 
-    def _begin(self, session: Session, calls: list[Call]) -> None:
-        """Take the write lock, however often somebody else has it; whoever only reads is served meanwhile."""
+    def _repair(self, session: Session, calls: list[PendingCall]) -> bool:
+        """Make damaged lanes anew. True if there were any: then the call that failed is tried again."""
+        try:
+            self._begin(session, calls)
+            repaired = repair_lanes(session)
+            session.flush()
+            session.db.execute("COMMIT")
+        except Exception:
+            log.exception("the rows of the SQLite file could not be repaired")
+            self._rollback(session)
+            return False
+        return repaired > 0
+
+    def _begin(self, session: Session, calls: list[PendingCall]) -> None:
+        """Take the write lock, with retries while another connection holds it; reads are served meanwhile."""
         until, tries = time.monotonic() + self._patience, 0
         while True:
             try:
@@ -324,14 +346,14 @@ class StoreThread:
                 if not connecting.is_busy(error):
                     raise
                 if time.monotonic() > until:
-                    raise StoreUnavailable("the SQLite file is locked by another process") from None
+                    raise StoreUnavailable(connecting.LOCKED) from None
             connecting.pause(tries)
             tries += 1
             self._serve_reads(session)
 
     def _serve_reads(self, session: Session) -> None:
-        """Those that came while the lock was waited for; the writes among them take their turn later."""
-        came: list[Call | None] = []
+        """Serve the reads that came while the lock was waited for; writes stay in the queue."""
+        came: list[PendingCall | None] = []
         while not self._calls.empty():
             came.append(self._calls.get_nowait())
         reads = [call for call in came if call is not None and not call.writes]
@@ -344,7 +366,10 @@ class StoreThread:
     # --- answering ---
 
     def _told(self, error: Exception, may_have_happened: bool) -> Exception:
-        """SQLite's errors as the port's; anything else is the caller's own."""
+        """Errors of SQLite and of damaged rows as the port's own; any other is raised as it is."""
+        if _is_damage(error):
+            log.error("a call failed on a stored row that cannot be read", exc_info=without_text(error))
+            return StoreUnavailable(f"the SQLite file holds a row that cannot be read ({why(error)})")
         if not isinstance(error, sqlite3.Error):
             return error
         if connecting.primary(error) in _BROKEN:
@@ -355,10 +380,10 @@ class StoreThread:
         told = f"SQLite says: {error}"
         return OutcomeUnknown(told) if may_have_happened else StoreUnavailable(told)
 
-    def _fail(self, calls: list[Call], error: BaseException) -> None:
+    def _fail(self, calls: list[PendingCall], error: BaseException) -> None:
         for call in calls:
             call.error = error
         self._deliver(calls, False)
 
-    def _deliver(self, calls: list[Call], wakes: bool) -> None:
+    def _deliver(self, calls: list[PendingCall], wakes: bool) -> None:
         deliver(calls, list(self._wakes) if wakes else [])

@@ -9,9 +9,10 @@ from rota.backend import LeaseRef, NodeInfo, Renewal
 from rota_backends.sqlite import nodes
 from rota_backends.sqlite.claiming import held
 from rota_backends.sqlite.codes import RETRYING, span
-from rota_backends.sqlite.endings import cancel_one
+from rota_backends.sqlite.finishing import cancel_one
 from rota_backends.sqlite.lane import Lane, refresh
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import key_of_lane
 
 
 def holding(session: Session, ref: LeaseRef) -> Lane | None:
@@ -21,7 +22,7 @@ def holding(session: Session, ref: LeaseRef) -> Lane | None:
 
 
 def renew(session: Session, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
-    """The node is alive, and so are its leases, unless somebody else has them by now."""
+    """Renew the node and those of its leases that no other node has taken over."""
     nodes.seen(session, node)
     renewal = Renewal(session.time, [], [], [])
     for ref in leases:
@@ -52,7 +53,7 @@ def hand_back(session: Session, leases: Sequence[LeaseRef], leaving: str | None)
 
 
 def _take_back(session: Session, lane: Lane) -> None:
-    """Undo the claim; the run itself never heard of it."""
+    """Undo the claim: the attempt is not counted."""
     assert lane.head is not None
     stop, removed = lane.stop, lane.removed
     session.claimed.pop(lane.id, None)
@@ -68,18 +69,18 @@ def _take_back(session: Session, lane: Lane) -> None:
 
 
 def cancel(session: Session, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
-    """At once where it holds no lease; else its node is told at its next renewal."""
+    """Cancel a run without a lease at once; the node of a leased run is told at its next renewal."""
     row = session.db.execute(
-        """SELECT i.seq, r.lane, r.definition FROM rota_ident i LEFT JOIN rota_run r ON r.seq = i.seq
+        """SELECT i.seq, r.lane FROM rota_ident i LEFT JOIN rota_run r ON r.seq = i.seq
            WHERE i.run_id = ?""",
         (run_id.bytes,),
     ).fetchone()
     if row is None:
         return False
-    seq, lane_id, definition = row
+    seq, lane_id = row
     if lane_id is None:
         return _was_cancelled_by(session, seq, scope_id, request_id)
-    if session.key_of(definition).scope_id != scope_id:
+    if key_of_lane(session, lane_id).scope_id != scope_id:
         return False
     lane = session.lane_by_id(lane_id)
     if lane.head == seq and lane.lease_until is not None:
@@ -94,6 +95,6 @@ def cancel(session: Session, run_id: UUID, scope_id: str, reason: str, request_i
 
 
 def _was_cancelled_by(session: Session, seq: int, scope_id: str, request_id: UUID) -> bool:
-    query = "SELECT ended_by, definition FROM rota_history WHERE seq = ?"
-    ended_by, definition = session.db.execute(query, (seq,)).fetchone()
-    return bool(ended_by == request_id.bytes and session.key_of(definition).scope_id == scope_id)
+    query = "SELECT ended_by, lane FROM rota_history WHERE seq = ?"
+    ended_by, lane_id = session.db.execute(query, (seq,)).fetchone()
+    return bool(ended_by == request_id.bytes and key_of_lane(session, lane_id).scope_id == scope_id)

@@ -28,6 +28,9 @@ ODD_NAMES = (
     "\N{NOT SIGN}" * 200, "\N{PARTY POPPER}" * 200,
 )  # fmt: skip
 
+# 200 different characters of four bytes: a store that compresses names cannot make it short.
+WIDEST_NAME = "".join(chr(0x20000 + 7919 * number % 42_000) for number in range(200))
+
 REFUSED = ("", "x" * 201, "a\x00b", "a\nb", "\x7f", "\x85", "\ud800", "a\u2028b", "a\u2029b")
 
 
@@ -160,6 +163,22 @@ class NameClauses:
             for position, name in enumerate(ODD_NAMES):
                 seen: Any = scene.journal.last(f"job-{position}")
                 assert (seen.queue, seen.access.subject) == (name, name)
+
+    @clause("ID-1", "names of 200 characters of four bytes each work in all fields of a job and its event at once")
+    async def test_the_widest_names_work_in_all_fields_at_once(self, scene: Scene) -> None:
+        name = WIDEST_NAME
+        names = {"module": name, "subject": name, "scope_id": name, "queue": name, "created_by": name}
+        async with scene.open() as node:
+            job = on_event(name, name, idempotency_key=key(name), **names)
+            assert await node.schedule(job) is ScheduleOutcome.REGISTERED
+            written = event(name, module=name, subject=name, scope_id=name, event_id=name)
+            triggered = await node.trigger_once(name, scope_id=name, idempotency_key=key(name))
+            heard = await node.notify(written)
+            await scene.settle()
+            assert heard == await node.notify(written)
+            runs = [run.run_id for run in await node.get_run_history(name, scope_id=name)]
+            assert sorted(runs) == sorted([triggered, *heard])
+            assert await node.unschedule(name, scope_id=name)
 
     @clause(
         "ID-1",

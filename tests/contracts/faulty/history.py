@@ -11,11 +11,11 @@ from attrs import evolve
 from rota.backend import Census, FireResult, Firing, JobKey, JobQuery, JobRecord, Prune, RunQuery, Settlement, StoredJob
 from rota.model.definition import JobDefinition
 from rota.model.run import Cause, JobRun
-from rota.scheduler import scheduler
+from rota.model.validation import check_limit
 from rota_backends.inprocess import InProcessBackend
 from rota_backends.inprocess.records import Lane, Run
 from tests.contracts.faulty._naming import of
-from tests.contracts.faulty.base import Fault, on, replaced
+from tests.contracts.faulty.base import Fault, everywhere, on
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _ALL = 10**9
@@ -238,7 +238,7 @@ FAULTS = [
         "any page is a page",
         "HIST-1",
         of("HIST-1", "a_page_is_not_empty_or_endless"),
-        patch=replaced(scheduler, "check_limit", _unchecked),
+        patch=everywhere(check_limit, _unchecked),
     ),
     Fault(
         "history is what is over",

@@ -10,7 +10,9 @@ from typing import Any
 
 from rota import codec
 from rota.access import AccessContext
-from rota.backend import Claim, JobKey
+from rota.backend import Claim, JobKey, Registered, Registration
+from rota.errors import ScheduleError
+from rota.model.definition import OnEvent
 from rota.model.run import Cause
 from rota.model.validation import check_name, check_payload
 from rota.node.context import JobContext
@@ -47,6 +49,18 @@ class FoldsNames(InProcessBackend):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._lanes = Book(lambda key: (_folded(key[0]), _folded(key[1])))
+
+
+class ShortIndex(InProcessBackend):
+    """As a database does whose index rows hold 2,704 bytes, with an index over all names that match an event."""
+
+    async def register(self, new: Registration) -> Registered:
+        trigger = new.definition.trigger
+        if isinstance(trigger, OnEvent):
+            names = (new.key.scope_id, trigger.source_module, trigger.event_type, trigger.subject or "")
+            if sum(len(name.encode()) for name in names) > 2704:
+                raise ScheduleError("backend", "index row size exceeds the maximum 2704")
+        return await super().register(new)
 
 
 class JoinsNames(InProcessBackend):
@@ -168,6 +182,12 @@ FAULTS = [
         on(FoldsNames),
     ),
     Fault("scope and job are joined", "ID-1", of("ID-1", "test_scope_and_job_do_not_run_together"), on(JoinsNames)),
+    Fault(
+        "an index is too short for long names",
+        "ID-1",
+        of("ID-1", "test_the_widest_names_work_in_all_fields_at_once"),
+        on(ShortIndex),
+    ),
     Fault("names are patterns", "ID-1", of("ID-1", "test_a_name_is_not_a_pattern"), on(MatchesPatterns)),
     Fault("keys are folded", "ID-1", of("ID-1", "test_keys_that_look_alike_are_not_the_same"), on(FoldsKeys)),
     Fault("queues are slugs", "ID-1", of("ID-1", "test_odd_queues_and_creators_are_kept_as_they_are"), on(SlugQueues)),

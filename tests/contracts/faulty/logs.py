@@ -11,7 +11,8 @@ from rota.errors import StoreUnavailable
 from rota.logger import SafeLogger
 from rota.model.health import Health, HealthReport
 from rota.node.run_log import LogErrors, RunLog
-from rota.scheduler.scheduler import Scheduler
+from rota.node.runtime import Runtime
+from rota.scheduler.life import Life
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, Wrapped, everywhere, nodes, on, replaced
@@ -54,8 +55,8 @@ class RaisesWhenDown(Wrapped):
         return report
 
 
-async def _insists_on_a_good_bye(scheduler: Scheduler, parts: Any) -> None:
-    await scheduler._backend.hand_back([], leaving=parts.node.node_id)
+async def _insists_on_signing_off(life: Life, runtime: Runtime) -> None:
+    await life._backend.hand_back([], leaving=runtime.node.node_id)
 
 
 FAULTS = [
@@ -89,5 +90,5 @@ FAULTS = [
     ), nodes(RaisesWhenDown)),
     Fault("leaving raises while the store is gone", "SAFE-2", of(
         "SAFE-2", "leaving_does_not_raise_while_the_store_is_gone",
-    ), patch=replaced(Scheduler, "_say_good_bye", _insists_on_a_good_bye)),
+    ), patch=replaced(Life, "_sign_off", _insists_on_signing_off)),
 ]  # fmt: skip

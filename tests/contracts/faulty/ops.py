@@ -114,7 +114,7 @@ def _shown(definition: JobDefinition) -> str:
 # --- access ---
 
 
-async def _permits(self: JobApi, action: str, target: str) -> None:
+async def _permits(self: JobApi, action: str, target: object, is_permitted: bool) -> None:
     return None
 
 
@@ -162,7 +162,7 @@ FAULTS = [
     ), patch=replaced(JobDefinition, "__repr__", _shown)),
     Fault("nobody checks who writes", "ACCESS-1", of(
         "ACCESS-1", "a_denied_write_does_not_change_anything",
-    ), patch=replaced(JobApi, "_permit_write", _permits)),
+    ), patch=replaced(JobApi, "_permit", _permits)),
     Fault("members write too", "ACCESS-1", of(
         "ACCESS-1", "a_denied_write_does_not_change_anything",
     ), patch=_may_write(Role.OWNER, Role.ADMIN, Role.MEMBER)),

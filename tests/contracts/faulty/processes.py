@@ -146,7 +146,7 @@ class ChecksThenCreates(SqliteBackend):
 def _make_tables(path: Path) -> None:
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
     try:
-        if schema.stored_version(db) is None:
+        if not schema.is_ready(db, str(path)):
             time.sleep(1)  # sleep: the window of the race
             schema.create(db)
     finally:

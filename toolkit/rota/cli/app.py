@@ -1,14 +1,14 @@
-"""Loads the handlers, jobs and event store of an application for `rota run` and `rota doctor`."""
+"""Loads the application, its jobs and its event store for `rota run` and `rota doctor`."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from difflib import get_close_matches
 from importlib import import_module
-from inspect import signature
+from inspect import isawaitable, signature
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rota.events import EventStore
     from rota.handlers import HandlerRegistry
     from rota.model.definition import JobDefinition
+    from rota.scheduler.scheduler import Scheduler
 
 DEFAULT_BACKEND = "sqlite:rota.db"
 
@@ -88,14 +89,75 @@ def _missing_name(module_name: str, name: str) -> str:
     return f"module {module_name!r} ({module.__file__}) has no {name!r}{instead}"
 
 
-def load_handlers(spec: str) -> HandlerRegistry:
-    """A HandlerRegistry, or a function without arguments that makes one."""
-    from rota.handlers import HandlerRegistry
+APP_KINDS = (
+    "a HandlerRegistry, a JobContainer, a Scheduler, "
+    "or a function (also async, also an async context manager) without arguments that makes one of them"
+)
 
-    made = _made(spec, "APP", lambda found: isinstance(found, HandlerRegistry))
-    if not isinstance(made, HandlerRegistry):
-        raise click.BadParameter(f"{spec!r} is not a HandlerRegistry, nor a function that makes one", param_hint="APP")
+
+async def load_app(spec: str, resources: AsyncExitStack | None) -> HandlerRegistry | Scheduler:
+    """The application MODULE:NAME, or the one it makes. An async context manager is entered in `resources`; without
+    them it is refused, because entering it may start a node."""
+    from rota.handlers import HandlerRegistry
+    from rota.scheduler.scheduler import Scheduler
+
+    found = await _app_of(spec, load(spec, "APP"), resources)
+    if _is_container(found):
+        with _calling(spec):
+            found = found.scheduler() if resources is not None else found.handlers()
+    if isinstance(found, HandlerRegistry | Scheduler):
+        return found
+    _refuse_disabled(found)
+    raise click.BadParameter(f"{spec!r} is {_kind_of(found)}; name {APP_KINDS}", param_hint="APP")
+
+
+async def _app_of(spec: str, found: Any, resources: AsyncExitStack | None) -> Any:
+    """Call a function, await its result, enter an async context manager."""
+    if _is_app(found) or not _takes_nothing(found):
+        return found
+    with _calling(spec):
+        made = found()
+        made = await made if isawaitable(made) else made
+    if isinstance(made, AbstractAsyncContextManager) and not _is_app(made):
+        if resources is None:
+            raise click.BadParameter(
+                f"{spec!r} makes an async context manager, which this command does not enter; name a HandlerRegistry",
+                param_hint="APP",
+            )
+        with _calling(spec):
+            return await resources.enter_async_context(made)
     return made
+
+
+def _is_app(found: Any) -> bool:
+    from rota.handlers import HandlerRegistry
+    from rota.scheduler.scheduler import Scheduler
+
+    return isinstance(found, HandlerRegistry | Scheduler) or _is_container(found)
+
+
+def _is_container(found: Any) -> bool:
+    """`dependency_injector` makes another class for each container, so containers are recognised by their providers."""
+    providers = getattr(found, "providers", None)
+    return isinstance(providers, dict) and {"handlers", "scheduler"} <= providers.keys()
+
+
+def _refuse_disabled(found: Any) -> None:
+    from rota.scheduler.disabled import NoScheduler
+
+    if isinstance(found, NoScheduler):
+        raise click.ClickException(
+            "jobs are switched off by the settings (enabled) or by ROTA_JOBS_ENABLED; switch them on to run a node"
+        )
+
+
+def _kind_of(found: Any) -> str:
+    """A description of the wrong object."""
+    if isinstance(found, type):
+        return f"the class {found.__name__}"
+    if callable(found):
+        return f"{type(found).__name__} {getattr(found, '__name__', '')}".strip() + ", which needs arguments"
+    return "None" if found is None else f"of type {type(found).__name__}"
 
 
 def load_jobs(app: str, name: str | None) -> list[JobDefinition]:
@@ -151,12 +213,18 @@ def _made(spec: str, what: str, is_wanted: Callable[[Any], bool]) -> Any:
     found = load(spec, what)
     if is_wanted(found):
         return found
-    try:
-        signature(found).bind()
-    except (TypeError, ValueError):
+    if not _takes_nothing(found):
         return None
     with _calling(spec):
         return found()
+
+
+def _takes_nothing(found: Any) -> bool:
+    try:
+        signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _calling(spec: str) -> AbstractContextManager[None]:

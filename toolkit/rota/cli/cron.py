@@ -54,8 +54,8 @@ def next_command(expression: str, tz: str, posix: bool, count: int, after: str |
     cron = _cron(expression, tz, posix=posix)
     zone = ZoneInfo(tz)
     start = datetime.now(UTC) if after is None else _instant(after, zone)
-    occurrences = [due.astimezone(zone) for due in _following(cron, start, count)]
-    for earlier, due in pairwise([start.astimezone(zone), *occurrences]):
+    occurrences = [_local(due, zone) for due in _following(cron, start, count)]
+    for earlier, due in pairwise([_local(start, zone), *occurrences]):
         note = "" if earlier.utcoffset() == due.utcoffset() else "  offset changed"
         click.echo(f"{due:%a} {due.isoformat(sep=' ')}  {due.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}{note}")
 
@@ -97,6 +97,17 @@ def _instant(text: str, zone: ZoneInfo) -> datetime:
         return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):  # the second: year 1 in Tokyo is year 0 in UTC
         raise click.BadParameter(f"{text!r} is not an ISO time like 2026-03-28T12:00", param_hint="--after") from None
+
+
+def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+    try:
+        return instant.astimezone(zone)
+    except OverflowError:
+        raise click.BadParameter(
+            f"{instant:%Y-%m-%dT%H:%MZ} has no local time in {zone.key}, because the calendar has the years 1 to 9999; "
+            "choose a time further from its ends",
+            param_hint="--after",
+        ) from None
 
 
 def _following(cron: Cron, start: datetime, count: int) -> Iterator[datetime]:

@@ -1,4 +1,4 @@
-"""`rota doctor`: checks a store and reports problems."""
+"""`rota doctor`: checks the store and reports problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.app import backend_option, backend_url, load_handlers
+from rota.cli.app import backend_option, backend_url, load_app
 
 if TYPE_CHECKING:
     from rota.backend.messages import Census
@@ -26,11 +26,11 @@ _TOLERATED_SKEW = timedelta(seconds=2)
 @click.argument("app", metavar="[APP]", required=False)
 @backend_option
 def doctor_command(app: str | None, url: str | None) -> None:
-    """Check versions, extras, the store, its clock, its nodes, and stored jobs without a handler. Changes nothing.
+    """Check versions, extras, the store, its clock, its nodes, and stored jobs that cannot run. Changes nothing.
 
-    The handlers of APP (MODULE:NAME of a HandlerRegistry) count as available. Exit code 1 if there is a problem.
+    The handlers of APP (as for `rota run`) count as available. Exit code 1 if there is a problem.
     """
-    handlers = load_handlers(app).names() if app else frozenset[str]()
+    handlers = asyncio.run(_handlers_of(app)) if app else frozenset[str]()
     for line in _installed():
         click.echo(line)
     problems = asyncio.run(_examine(backend_url(url), handlers))
@@ -38,6 +38,13 @@ def doctor_command(app: str | None, url: str | None) -> None:
         click.echo(f"problem: {problem}", err=True)
     click.echo("everything is fine" if not problems else _count(len(problems), "problem"))
     sys.exit(1 if problems else 0)
+
+
+async def _handlers_of(app: str) -> frozenset[str]:
+    from rota.handlers import HandlerRegistry
+
+    found = await load_app(app, None)
+    return (found if isinstance(found, HandlerRegistry) else found.handlers).names()
 
 
 def _installed() -> Iterator[str]:
@@ -66,7 +73,7 @@ async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
             f"store: {backend.name}, {_count(census.jobs, 'job')}, {census.queued} queued, {census.running} running"
         )
         click.echo(f"nodes: {', '.join(node.node_id for node in census.nodes) or 'none alive'}")
-        return [*await _skewed(backend), *_problems(census, handlers)]
+        return [*await _skewed(backend), *_problems(census, handlers), *await _without_events(backend)]
     finally:
         await backend.close()
 
@@ -82,15 +89,30 @@ async def _skewed(backend: Backend) -> list[str]:
     return [f"the store's clock is {skew} from this host's"] if abs(skew) > _TOLERATED_SKEW else []
 
 
+async def _without_events(backend: Backend) -> list[str]:
+    """Jobs that run on events, in a store that no node with an event store has ever used."""
+    from rota.backend import FACTS_WANTED
+    from rota.cli.waiting import listed, waiting_in
+
+    if await backend.setting(FACTS_WANTED):
+        return []
+    waiting = await waiting_in(backend)
+    if not waiting:
+        return []
+    return [f"these jobs run on events, and no node has had an event store; start one with --events: {listed(waiting)}"]
+
+
 def _problems(census: Census, handlers: frozenset[str]) -> Iterator[str]:
     missing = [name for name in census.missing_handlers if name not in handlers]
     if missing:
         names = ", ".join(map(repr, missing))
         yield f"no live node has the handler of some stored jobs: {names}; start a node that has it, or name APP here"
+    for job in census.unreadable:
+        yield f"the stored job {job}; schedule it again, or unschedule it"
     if census.set_aside:
-        yield f"{_count(census.set_aside, 'event')} set aside because they could not be delivered"
+        yield f"{_count(census.set_aside, 'event')} could not be delivered and were set aside; see the log of the nodes"
     if census.dead_letters:
-        yield f"{_count(census.dead_letters, 'dead letter')} to be replayed or discarded"
+        yield f"{_count(census.dead_letters, 'dead letter')}; replay or discard each of them"
 
 
 def _count(number: int, what: str) -> str:

@@ -29,16 +29,17 @@ def own_code(failure: str) -> Generator[None]:
         raise InvalidInput("".join((f"{failure}\n", *_own_traceback(error), _way_out())).rstrip()) from error
 
 
+def is_own(frame: FrameType) -> bool:
+    """True for code that is neither Rota's nor the standard library's."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in _NEVER_OWN
+
+
 def _own_traceback(error: BaseException) -> Iterator[str]:
     """The traceback with the application's frames only."""
-    steps = [step for step in traceback.walk_tb(error.__traceback__) if _package(step[0]) not in _NEVER_OWN]
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if is_own(step[0])]
     own = [step for step in steps if not _LIBRARIES & set(Path(step[0].f_code.co_filename).parts)]
     yield from traceback.StackSummary.extract(iter(own or steps)).format()  # the application may be in site-packages
     yield from traceback.format_exception_only(error)
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _way_out() -> str:

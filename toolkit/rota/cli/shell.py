@@ -5,6 +5,8 @@ With `--traceback` the traceback is printed too.
 
 from __future__ import annotations
 
+import math
+import signal
 import traceback
 from typing import Any
 
@@ -16,6 +18,18 @@ traceback_option = click.option(
     "--traceback", is_flag=True, envvar="ROTA_TRACEBACK", show_envvar=True,
     help="Show the whole traceback of an error, before its message.",
 )  # fmt: skip
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds that a clock can wait for."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is not a number of seconds; give one such as 30", param, ctx)
+        return seconds
 
 
 class InvalidInput(click.ClickException):
@@ -34,6 +48,9 @@ class Commands(click.Group):
             if asked_for_traceback(ctx):
                 click.echo("".join(traceback.format_exception(error.__cause__ or error)), err=True)
             raise _as_click_error(error) from error
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(128 + signal.SIGINT) from None
 
 
 def asked_for_traceback(context: click.Context) -> bool:

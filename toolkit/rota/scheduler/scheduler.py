@@ -133,15 +133,9 @@ class Scheduler:
 
     def _make_runtime(self, job_store: int) -> Runtime:
         return Runtime(
-            self._backend,
-            self._handlers,
-            self._services,
-            self._options,
-            events=self._events,
-            notifier=self._notifier,
-            notify=self._notifying.deliver,
-            job_store=job_store,
-        )
+            self._backend, self._handlers, self._services, self._options,
+            events=self._events, notifier=self._notifier, notify=self._notifying.deliver, job_store=job_store,
+        )  # fmt: skip
 
     def _open(self) -> Runtime:
         return self._life.open()
@@ -288,18 +282,25 @@ class Scheduler:
         """OK, DEGRADED or DOWN, with the reasons; never raises because of the store (OPS-1, SAFE-2)."""
         runtime = self._open()
         return await check_up(
-            self._backend,
-            runtime.node,
-            runtime.loops,
-            runtime.ticker.unplanned,
+            self._backend, runtime.node, runtime.loops, runtime.ticker.unplanned,
             dead_letter_alarm=self._options.dead_letter_alarm,
             waits_for_events=self._warnings.waits_for_events,
-        )
+        )  # fmt: skip
 
     @property
     def admin(self) -> Admin:
         """Counts, nodes and decisions, for operators."""
         return Admin(self._backend, self._call, self._open().housekeeping)
+
+    @property
+    def handlers(self) -> HandlerRegistry:
+        """The handler registry that was passed in."""
+        return self._handlers
+
+    @property
+    def has_events(self) -> bool:
+        """True if an event store was passed in."""
+        return self._events is not None
 
     @property
     def node_id(self) -> str:

@@ -1,22 +1,20 @@
--- The tables. Run with search_path set to the schema of the store; see docs/how-to/postgres.md for what each one holds.
--- Times are the store's; text that comes from people is compared byte by byte (ID-1). Tables that empty and fill all day
--- are vacuumed early, and never cut short: that takes a lock which holds everybody up.
+-- The tables. Run with search_path set to the schema of the store; docs/explanation/postgres.md says what each one holds.
+-- Times are the store's. Names are compared byte by byte (ID-1). Tables that fill and empty all day are vacuumed early and
+-- never truncated, because truncating takes a lock that blocks every call.
 
-CREATE TABLE store (
-    one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    tells_facts boolean NOT NULL DEFAULT false,
-    tells_admins boolean NOT NULL DEFAULT false,  -- who has a notifier of his own
-    pruned_lane bigint NOT NULL DEFAULT 0, -- how far retention has looked
-    pruned_decision bigint NOT NULL DEFAULT 0
+-- Whole numbers by name: positions of event stores, `_facts` and `_admins` (see rota.backend), and how far retention has
+-- looked (`_pruned_lanes`, `_pruned_decisions`).
+CREATE TABLE setting (
+    name text PRIMARY KEY,
+    value bigint NOT NULL
 );
-INSERT INTO store DEFAULT VALUES;
 
--- What a run was queued under: written once, referred to by number, kept by clients in a cache.
+-- The definition under which a run was queued: written once, referred to by number, cached by clients.
 CREATE TABLE definition (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     lane bigint NOT NULL,
     handler text NOT NULL,
-    queue text NOT NULL, -- these two are the job's, also after it was registered anew
+    queue text NOT NULL, -- queue and priority follow the job when it is registered again
     priority integer NOT NULL,
     body text NOT NULL, -- all but the payload
     payload bytea NOT NULL,
@@ -26,7 +24,7 @@ CREATE INDEX definition_retired ON definition (retired_at) WHERE retired_at IS N
 CREATE INDEX definition_lane ON definition (lane);
 CREATE INDEX definition_band ON definition (handler, queue, priority);
 
--- A job under its key; it outlives its definition (CRON-4, LEASE-1).
+-- One row per job key. It stays when the job is removed: mark, revision and tokens go on (CRON-4, LEASE-1).
 CREATE TABLE job (
     lane bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     scope_id text COLLATE "C" NOT NULL,
@@ -37,7 +35,7 @@ CREATE TABLE job (
     paused text,
     next_due timestamptz,
     decided timestamptz,
-    requests uuid[] NOT NULL DEFAULT '{}',  -- the last eight that changed it, the newest first
+    requests uuid[] NOT NULL DEFAULT '{}',  -- the last eight requests that changed the job, the newest first
     fired_since boolean NOT NULL DEFAULT false,
     source_module text,
     event_type text,
@@ -46,10 +44,12 @@ CREATE TABLE job (
 );
 CREATE INDEX job_defined ON job (scope_id, job_id) WHERE definition IS NOT NULL;
 CREATE INDEX job_owned ON job (scope_id, owner, job_id) WHERE owner IS NOT NULL;
-CREATE INDEX job_due ON job (next_due, lane) WHERE next_due IS NOT NULL; -- thousands fall due in one instant
-CREATE INDEX job_listening ON job (source_module, event_type, scope_id, subject) WHERE source_module IS NOT NULL;
+CREATE INDEX job_due ON job (next_due, lane) WHERE next_due IS NOT NULL; -- lane: thousands may be due at one instant
+-- A digest of the subject: four names of 200 four-byte characters are more than an index row may hold.
+CREATE INDEX job_listening ON job (source_module, event_type, scope_id, (md5(subject)::uuid))
+    WHERE source_module IS NOT NULL;
 
--- Lanes that are alike in priority, queue and handler of their head: a claim looks only into bands it serves.
+-- Lanes whose heads have the same priority, queue and handler are in one band: a claim looks only into bands it serves.
 CREATE TABLE band (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     priority integer NOT NULL,
@@ -58,11 +58,11 @@ CREATE TABLE band (
     UNIQUE (priority, queue, handler)
 );
 
--- The hot row of a job, with all that changes of its active run: the one that is leased or waits for its next attempt.
--- ready_at is when it may be claimed (place = its band), or when to look whether its lease has ended (place = 0); null when
--- it is empty, paused or removed. The lease ends at lease_until, which is not before that. Unless it is mixed, all its
--- runs may start at once and are under its definition. Without a run_id numbers and instants about it are what the last
--- one left there: the next claim sets them.
+-- The hot row of a job, with the changing state of its active run: the run that is leased or waits for its next attempt.
+-- ready_at is when the lane may be claimed (place = its band), or when to check whether its lease has ended (place = 0,
+-- lease_until is not before ready_at); null while the lane is empty, paused or removed. In a lane that is not mixed, all
+-- runs may start at once and have the lane's definition. While run_id is null, the columns about the active run still have
+-- the values of the last one: the next claim sets them.
 CREATE TABLE lane (
     id bigint PRIMARY KEY,
     place integer NOT NULL DEFAULT 0,
@@ -73,7 +73,7 @@ CREATE TABLE lane (
     leased boolean NOT NULL DEFAULT false,
     removed boolean NOT NULL DEFAULT false,
     is_mixed boolean NOT NULL DEFAULT false,
-    was_full boolean NOT NULL DEFAULT false, -- it kept all it may already, before the last settlement
+    was_full boolean NOT NULL DEFAULT false, -- before the last settlement, its history was at the limit already
     attempt integer NOT NULL DEFAULT 0,
     priority integer NOT NULL,
     unfinished integer NOT NULL DEFAULT 0,
@@ -81,14 +81,14 @@ CREATE TABLE lane (
     token bigint NOT NULL DEFAULT 0,
     seq bigint NOT NULL DEFAULT 0,
     last_seq bigint NOT NULL DEFAULT 0,
-    oldest bigint NOT NULL DEFAULT 0, -- no finished run in its history is before that
+    oldest bigint NOT NULL DEFAULT 0, -- no finished run in its history has a lower seq
     claim_number bigint NOT NULL DEFAULT 0,
     settled_token bigint NOT NULL DEFAULT 0,
     started_at timestamptz,
     first_started_at timestamptz,
     lease_until timestamptz,
     retry_at timestamptz,
-    turns_at timestamptz, -- when a delayed run may come to stand before one that waits for another handler
+    turns_at timestamptz, -- when a delayed run may come before a waiting one with another handler
     last_attempt_at timestamptz,
     last_success_at timestamptz,
     last_failure_at timestamptz,
@@ -105,7 +105,7 @@ CREATE TABLE lane (
 CREATE INDEX lane_place ON lane (place, ready_at) WHERE ready_at IS NOT NULL;
 CREATE INDEX lane_turns ON lane (turns_at) WHERE turns_at IS NOT NULL;
 
--- Unfinished runs only: inserted and deleted; updated only when a delay has ended.
+-- Unfinished runs only: inserted and deleted, updated only when a delay has ended.
 CREATE TABLE run (
     run_id uuid PRIMARY KEY,
     lane bigint NOT NULL,
@@ -128,7 +128,7 @@ CREATE TABLE run (
 CREATE INDEX run_waiting ON run (lane, seq) WHERE start_at IS NULL;
 CREATE INDEX run_delayed ON run (lane, start_at) WHERE start_at IS NOT NULL;
 
--- Finished runs: appended, and deleted by retention. Without an outcome the run ended between attempts.
+-- Finished runs: appended, and deleted by retention. A run without an outcome ended between two attempts.
 CREATE TABLE history (
     run_id uuid PRIMARY KEY,
     lane bigint NOT NULL,
@@ -160,7 +160,7 @@ CREATE TABLE history (
 CREATE INDEX history_lane ON history (lane, seq);
 CREATE INDEX history_ended ON history (ended_at);
 
--- Dead letters keep what a replay needs, and are no part of retention (HIST-2).
+-- Dead letters keep event and payload for a replay, and retention by count leaves them alone (HIST-2).
 CREATE TABLE letter (
     LIKE history,
     scope_id text COLLATE "C" NOT NULL,
@@ -179,7 +179,7 @@ CREATE TABLE arrival (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     lane bigint NOT NULL,
     run_id uuid NOT NULL UNIQUE,
-    definition bigint NOT NULL REFERENCES definition, -- it is not forgotten while the transaction is open
+    definition bigint NOT NULL REFERENCES definition, -- so that it is not pruned while the transaction is open
     queued_at timestamptz NOT NULL,
     start_at timestamptz,
     cause text NOT NULL,
@@ -187,10 +187,12 @@ CREATE TABLE arrival (
 ) WITH (vacuum_truncate = off);
 CREATE INDEX arrival_lane ON arrival (lane, id);
 
--- What is to be told, a row for what one batch brought: an array per column, an entry per fact; null where none has a
--- value. A job's facts are numbered under the lock of its lane (HIST-3). `told` are the places of those told already.
+-- Facts that an audience was not told yet: events, or admins. One row holds the facts of one batch, with an array per
+-- column and an entry per fact; a column is null if no fact has a value for it. A job's facts are numbered under the lock
+-- of its lane (HIST-3). `told` has the places of facts already told.
 CREATE TABLE outbox (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    audience text NOT NULL DEFAULT 'events',
     at timestamptz NOT NULL,
     revision bigint NOT NULL DEFAULT 0,
     kind text NOT NULL,
@@ -206,13 +208,15 @@ CREATE TABLE outbox (
     started_at timestamptz[],
     next_attempt_at timestamptz[],
     records bigint[],
-    error text[]
+    error text[],
+    PRIMARY KEY (audience, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
-ALTER TABLE outbox  -- gone within the second: compressing it costs more than the disk
+ALTER TABLE outbox  -- a row lives for less than a second: compressing it costs more than the disk
     ALTER lane SET STORAGE EXTERNAL, ALTER definition SET STORAGE EXTERNAL, ALTER run_id SET STORAGE EXTERNAL,
     ALTER attempt SET STORAGE EXTERNAL, ALTER depth SET STORAGE EXTERNAL, ALTER cause SET STORAGE EXTERNAL,
     ALTER due SET STORAGE EXTERNAL, ALTER started_at SET STORAGE EXTERNAL;
+-- Facts that could not be delivered after all tries.
 CREATE TABLE set_aside (
     outbox bigint NOT NULL,
     place integer NOT NULL,
@@ -226,17 +230,6 @@ CREATE TABLE set_aside (
     why text NOT NULL,
     PRIMARY KEY (outbox, place)
 );
-
--- Letters that the admins are to be told of; `problem` is why those that were set aside could not be.
-CREATE TABLE notice (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL,
-    scope_id text NOT NULL,
-    job_id text NOT NULL,
-    run_id uuid NOT NULL,
-    problem text
-);
-CREATE INDEX notice_untold ON notice (id) WHERE problem IS NULL;
 
 CREATE TABLE decision (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -252,7 +245,7 @@ CREATE INDEX decision_lane ON decision (lane, id);
 
 CREATE TABLE held_key (
     kind text NOT NULL,
-    lane bigint NOT NULL,                   -- 0 for replays: retention may have forgotten whose the letter was
+    lane bigint NOT NULL,  -- 0 for replays: retention may have deleted the letter
     name text COLLATE "C" NOT NULL,
     holder uuid NOT NULL,
     until timestamptz NOT NULL,
@@ -270,10 +263,10 @@ CREATE TABLE node (
     lease interval NOT NULL DEFAULT '0',
     started_at timestamptz,
     seen_at timestamptz,
-    steady_since timestamptz  -- in unbroken contact
+    steady_since timestamptz  -- in contact without a gap (rota.backend.liveness)
 ) WITH (fillfactor = 50);
 
--- The last claim of each hand of a node, so that a repeat is known.
+-- The number of the last claim of each hand of a node: the same number again is a repeat.
 CREATE TABLE hand (
     node_id text NOT NULL,
     hand integer NOT NULL,
@@ -281,21 +274,10 @@ CREATE TABLE hand (
     PRIMARY KEY (node_id, hand)
 ) WITH (fillfactor = 50);
 
+-- Locks of applications, and under reserved names (`_relay.events`, `_relay.admins`) the leases of relaying nodes.
 CREATE TABLE named_lock (
     name text PRIMARY KEY,
     token bigint NOT NULL,
     holder text,
     until timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-
--- Whose turn it is to relay. No named lock: an application may give those any name.
-CREATE TABLE relaying (
-    audience text PRIMARY KEY,
-    holder text,
-    until timestamptz NOT NULL DEFAULT '-infinity'
-) WITH (fillfactor = 50);
-
-CREATE TABLE bookmark (
-    name text PRIMARY KEY,
-    value bigint NOT NULL
-);

@@ -1,17 +1,22 @@
--- What the operations share. Names with an underscore are called with the lane's row locked, never from outside.
+-- Functions that the operations share. Those with an underscore are called inside others, with the lane's row locked.
 
 CREATE FUNCTION _announce(p_tag text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- The tag lets a listener pass over what it sent itself; without one nobody is told now.
+    -- The tag lets a listener ignore its own process; without a tag nothing is sent.
     IF p_tag IS NOT NULL THEN
         PERFORM pg_notify('rota_' || md5(current_schema()), p_tag);
     END IF;
 END $$;
 
--- Functions in SQL are planned with every call unless they become part of another statement; those in PL/pgSQL are not.
-CREATE FUNCTION _tells() RETURNS boolean LANGUAGE plpgsql STABLE AS 'BEGIN RETURN (SELECT tells_facts FROM store); END';
+-- True if facts are recorded for the audience events. In PL/pgSQL, which keeps plans: functions in SQL that are not
+-- inlined are planned with every call.
+CREATE FUNCTION _records_facts() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT value = 1 FROM setting WHERE name = '_facts'), false);
+END $$;
 
--- The band is held until this transaction ends: it is not forgotten before a lane is seen in it.
+-- The band of a definition, made if it is missing, and locked until this transaction ends: it is not pruned before the
+-- lane is in it.
 CREATE FUNCTION _band(p_queue text, p_priority integer, p_definition bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_handler text := (SELECT handler FROM definition WHERE id = p_definition);
@@ -28,9 +33,8 @@ BEGIN
     RETURN v_band;
 END $$;
 
--- The bands that runs of this lane may bring it into: under its definition, and while some wait also under those before.
--- They are made here, for one lane at a time and in one order, so that whoever works on many lanes finds them: two that
--- made several each would wait for each other.
+-- Make every band that this lane can come into: by its definition and, while runs wait, by earlier definitions. They are
+-- made here for one lane at a time and in one order. If calls for many lanes made them, two calls could wait for each other.
 CREATE FUNCTION _make_bands(p_lane bigint, p_queue text, p_priority integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_is_busy boolean := EXISTS (SELECT FROM lane WHERE id = p_lane AND unfinished > 0);
@@ -40,7 +44,7 @@ BEGIN
         GROUP BY handler ORDER BY handler OFFSET 0) d;
 END $$;
 
--- Put the lane where it belongs now; whether it may be claimed.
+-- Set band, place and ready_at of the lane by its head; true if it may be claimed now.
 CREATE FUNCTION _refresh(p_lane bigint, p_at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     l lane;
@@ -54,7 +58,7 @@ BEGIN
         v_head := l.definition;
         v_start := l.retry_at;
     ELSE
-        -- Those whose time has come get in line, once: to find the first of them each time, all would be read.
+        -- Delayed runs that are due become waiting ones, once: to find the first of them each time would read all.
         WITH d AS (UPDATE run SET start_at = NULL WHERE lane = p_lane AND start_at <= p_at RETURNING seq)
         SELECT least(l.seq, min(seq)) INTO l.seq FROM d;
         SELECT definition INTO v_head FROM run
@@ -79,7 +83,7 @@ BEGIN
     RETURN NOT l.leased AND l.is_open AND coalesce(v_start <= p_at, false);
 END $$;
 
--- Queue a run at the tail of its lane; whether the lane became claimable by it.
+-- Queue a run at the tail of its lane; true if that made the lane claimable.
 CREATE FUNCTION _admit(p_run run, p_at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     l lane;
@@ -128,7 +132,7 @@ BEGIN
     END IF;
 END $$;
 
--- Move what transactions of the application left for this lane into it, in order (TX-1).
+-- Move the lane's arrivals, triggered in transactions of applications, into the lane, in order (TX-1).
 CREATE FUNCTION _drain_lane(p_lane bigint, p_at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     a record;
@@ -162,7 +166,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The same for every lane that nobody works on just now. Waits for nothing.
+-- The same for every lane that is not locked just now. Does not wait.
 CREATE FUNCTION _drain(p_now timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_lane bigint;
@@ -175,7 +179,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Record decisions; consecutive like ones become one row, unless something fired between them (HIST-5).
+-- Record decisions. Consecutive equal ones become one row, unless a run was fired between them (HIST-5).
 CREATE FUNCTION _remember(p_lane bigint, p_decisions jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     d record;
@@ -201,14 +205,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- Who holds a key. It is found by its name: with its time as a condition the planner may go through all keys by that.
+-- The run or request that holds a key. The time is no condition: the planner might scan all keys by their times.
 CREATE FUNCTION _holder(p_kind text, p_lane bigint, p_name text, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT CASE WHEN until > p_at THEN holder END FROM held_key
             WHERE kind = p_kind AND lane = p_lane AND name = p_name);
 END $$;
 
--- The lane of a job, locked; null where the key was never used.
+-- The lane of a job, locked; null if there never was a job under this key.
 CREATE FUNCTION _locked(p_scope text, p_job text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_lane bigint := (SELECT lane FROM job WHERE scope_id = p_scope AND job_id = p_job);

@@ -61,7 +61,7 @@ BEGIN
         UPDATE lane SET queue = p_queue, priority = p_priority, is_open = j.paused IS NULL WHERE id = v_lane;
         PERFORM _refresh(v_lane, v_at);
     END IF;
-    IF _tells() THEN
+    IF _records_facts() THEN
         INSERT INTO outbox (lane, definition, at, revision, kind)
         VALUES (ARRAY[v_lane], ARRAY[v_definition], v_at, j.revision + 1, 'JobRegistered');
     END IF;
@@ -69,7 +69,7 @@ BEGIN
     RETURN 'stored';
 END $$;
 
--- What is due by now, and when more will be.
+-- Jobs that are due by now, and when the next one will be.
 CREATE FUNCTION due_page(p_now timestamptz, p_limit integer)
 RETURNS TABLE (at timestamptz, next_at timestamptz, scope_id text, job_id text, definition bigint, revision bigint,
     next_due timestamptz, paused text) LANGUAGE sql STABLE AS $$

@@ -1,6 +1,6 @@
 -- Ticks, triggers and events become runs.
 
--- Per firing: fired, skipped, decided, blocked or stale. The lanes are locked in one order, before anything is read.
+-- Returns for each firing: fired, skipped, decided, blocked or stale. Lanes are locked in one order before anything is read.
 CREATE FUNCTION fire(p_now timestamptz, p_tag text, p_items jsonb) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     f record;
@@ -110,50 +110,68 @@ END $$;
 
 CREATE TYPE enqueued AS (run_id uuid, refusal text, woke boolean);
 
--- Triggers without keys: the lanes are locked in one order, then each is stored or refused. Of scopes, causes and limits
--- there is one entry where all are alike, of payloads, delays, replays, depths and handlers none where there is nothing to
--- say. An entry of handlers is the names that the job's handler must be one of, see `_belongs`.
--- What is told is whose answer is not its own run, by number; and in a last row, without one, whether a lane woke.
+-- Triggers, each stored or refused. The lanes are locked in one order. `scopes`, `causes` and `limits` have one entry where
+-- all are alike; payloads, delays, replays, depths, handlers (see `_belongs`) and keys none where no trigger has one. A
+-- trigger with a key comes alone (`_enqueue_keyed`). Returned are the triggers whose answer is not their own run, by number, and in a last row
+-- without a number whether a lane became claimable.
 CREATE FUNCTION enqueue(
     p_now timestamptz, p_tag text, p_scopes text[], p_jobs text[], p_runs uuid[], p_causes text[], p_limits integer[],
-    p_payloads bytea[], p_delays interval[], p_replays uuid[], p_depths integer[], p_handlers text[]
+    p_payloads bytea[], p_delays interval[], p_replays uuid[], p_depths integer[], p_handlers text[],
+    p_keys text[], p_ttls interval[]
 ) RETURNS TABLE (number integer, run_id uuid, refusal text, woke boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_at timestamptz;
     v_lanes bigint[];
+    v_is_plain boolean;
     v_answer enqueued;
     v_woke boolean := false;
     v_numbers integer[];
     v_refusals text[];
 BEGIN
-    v_lanes := ARRAY(
-        SELECT j.lane FROM unnest(p_scopes, p_jobs) WITH ORDINALITY i(scope, job, n)
-        LEFT JOIN LATERAL (
-            SELECT lane FROM job WHERE scope_id = coalesce(i.scope, p_scopes[1]) AND job_id = i.job OFFSET 0) j ON true
-        ORDER BY i.n);
-    PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
-    v_at := coalesce(p_now, clock_timestamp());
-    IF cardinality(p_runs) <= 4 OR cardinality(p_delays) > 0 OR cardinality(p_replays) > 0 OR _has_arrivals() THEN
-        FOR i IN 1 .. cardinality(p_runs) LOOP  -- few are cheaper one by one
-            v_answer := NULL;
-            IF p_replays[i] IS NOT NULL THEN
-                v_answer.run_id := _replayed(coalesce(p_scopes[i], p_scopes[1]), p_replays[i], v_at);
-            END IF;
-            IF v_answer.run_id IS NULL THEN
-                v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], coalesce(p_causes[i], p_causes[1]),
-                    coalesce(p_limits[i], p_limits[1]), p_payloads[i], p_delays[i], p_replays[i],
-                    coalesce(p_depths[i], 0), p_handlers[i]);
-                v_woke := v_woke OR v_answer.woke;
-            END IF;
-            IF v_answer.run_id IS DISTINCT FROM p_runs[i] THEN
-                RETURN QUERY SELECT i, v_answer.run_id, v_answer.refusal, false;
-            END IF;
-        END LOOP;
+    IF cardinality(p_keys) > 0 THEN
+        v_answer := _enqueue_keyed(p_now, p_scopes[1], p_jobs[1], p_runs[1], p_causes[1], p_limits[1], p_payloads[1],
+            p_delays[1], p_handlers[1], p_keys[1], p_ttls[1]);
+        v_woke := v_answer.woke;
+        IF v_answer.run_id IS DISTINCT FROM p_runs[1] THEN
+            RETURN QUERY SELECT 1, v_answer.run_id, v_answer.refusal, false;
+        END IF;
     ELSE
-        SELECT * INTO v_woke, v_numbers, v_refusals
-        FROM _enqueue_plain(v_lanes, v_at, p_runs, p_causes, p_limits, p_payloads, p_handlers);
-        RETURN QUERY SELECT r.number, NULL::uuid, r.refusal, false FROM unnest(v_numbers, v_refusals) r(number, refusal);
+        v_lanes := ARRAY(
+            SELECT j.lane FROM unnest(p_scopes, p_jobs) WITH ORDINALITY i(scope, job, n)
+            LEFT JOIN LATERAL (
+                SELECT lane FROM job WHERE scope_id = coalesce(i.scope, p_scopes[1]) AND job_id = i.job OFFSET 0) j
+                ON true
+            ORDER BY i.n);
+        PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
+        v_at := coalesce(p_now, clock_timestamp());
+        v_is_plain := cardinality(p_runs) > 4 AND cardinality(p_delays) = 0 AND cardinality(p_replays) = 0;
+        IF v_is_plain THEN
+            v_is_plain := NOT EXISTS (SELECT FROM arrival);
+        END IF;
+        IF v_is_plain THEN
+            SELECT * INTO v_woke, v_numbers, v_refusals
+            FROM _enqueue_plain(v_lanes, v_at, p_runs, p_causes, p_limits, p_payloads, p_handlers);
+            RETURN QUERY
+            SELECT r.number, NULL::uuid, r.refusal, false FROM unnest(v_numbers, v_refusals) r(number, refusal);
+        ELSE
+            FOR i IN 1 .. cardinality(p_runs) LOOP  -- a few are cheaper one by one
+                v_answer := NULL;
+                IF p_replays[i] IS NOT NULL THEN
+                    v_answer.run_id := _holder('replay', 0, coalesce(p_scopes[i], p_scopes[1]) || '/' || p_replays[i],
+                        v_at);
+                END IF;
+                IF v_answer.run_id IS NULL THEN
+                    v_answer := _enqueue(v_lanes[i], v_at, p_runs[i], coalesce(p_causes[i], p_causes[1]),
+                        coalesce(p_limits[i], p_limits[1]), p_payloads[i], p_delays[i], p_replays[i],
+                        coalesce(p_depths[i], 0), p_handlers[i]);
+                    v_woke := v_woke OR v_answer.woke;
+                END IF;
+                IF v_answer.run_id IS DISTINCT FROM p_runs[i] THEN
+                    RETURN QUERY SELECT i, v_answer.run_id, v_answer.refusal, false;
+                END IF;
+            END LOOP;
+        END IF;
     END IF;
     IF v_woke THEN
         PERFORM _announce(p_tag);
@@ -161,16 +179,14 @@ BEGIN
     RETURN QUERY SELECT NULL::integer, NULL::uuid, NULL, v_woke;
 END $$;
 
-CREATE FUNCTION _has_arrivals() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN EXISTS (SELECT FROM arrival); END';
-
--- Whether a job's handler is one of these names, which are joined by a character that no name holds (ID-1).
+-- True if the job's handler is one of these names, which are joined by a character that no name contains (ID-1).
 CREATE FUNCTION _belongs(p_definition bigint, p_handlers text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT handler FROM definition WHERE id = p_definition) = ANY (string_to_array(p_handlers, E'\x1f'));
 END $$;
 
--- Triggers to start at once, no two of one run, all in one statement: what `_enqueue` does for each, at a fraction of its
--- cost. Whether a lane woke, and which were refused, and why.
+-- The same as `_enqueue` for many triggers in one statement, at a fraction of the cost: for triggers that may start at
+-- once, no two with the same run id. Returned are whether a lane became claimable, and which were refused and why.
 CREATE FUNCTION _enqueue_plain(
     p_lanes bigint[], p_at timestamptz, p_runs uuid[], p_causes text[], p_limits integer[], p_payloads bytea[],
     p_handlers text[], OUT woke boolean, OUT numbers integer[], OUT refusals text[]
@@ -186,7 +202,7 @@ BEGIN
             i(lane, run_id, cause, most, payload, handlers, n)
         LEFT JOIN LATERAL (SELECT definition FROM job WHERE lane = i.lane OFFSET 0) j ON true
         LEFT JOIN LATERAL (SELECT * FROM lane WHERE id = i.lane OFFSET 0) l ON true
-        LEFT JOIN LATERAL (  -- not EXISTS, which may be looked up in a table of all runs made for it
+        LEFT JOIN LATERAL (  -- not EXISTS, for which the planner may hash all runs
             SELECT run_id FROM run WHERE run_id = i.run_id UNION ALL SELECT run_id FROM history WHERE run_id = i.run_id
             UNION ALL SELECT run_id FROM letter WHERE run_id = i.run_id LIMIT 1) k ON true
     ), a AS MATERIALIZED (
@@ -208,7 +224,7 @@ BEGIN
             definition = CASE WHEN b.new_band IS NOT NULL THEN g.head ELSE definition END
         FROM (SELECT lane, count(*)::integer, max(seq) AS last, min(definition) AS head FROM r GROUP BY lane) g
         CROSS JOIN LATERAL (
-            SELECT CASE WHEN l.run_id IS NOT NULL OR NOT l.is_open OR l.ready_at <= p_at THEN NULL  -- nothing to claim
+            SELECT CASE WHEN l.run_id IS NOT NULL OR NOT l.is_open OR l.ready_at <= p_at THEN NULL  -- it stays
                         WHEN l.definition = g.head THEN l.band
                         ELSE _band(l.queue, l.priority, g.head) END AS new_band
             FROM lane l WHERE l.id = g.lane OFFSET 0) b
@@ -234,7 +250,7 @@ DECLARE
     v_replayed uuid;
     v_run run;
 BEGIN
-    IF _is_known(p_run) THEN  -- whatever became of the job since
+    IF _is_known(p_run) THEN  -- a repeat, whatever became of the job since
         RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
     IF v_definition IS NULL THEN
@@ -278,19 +294,15 @@ BEGIN
     RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
 END $$;
 
--- By which run a letter was replayed, for as long as rota.backend.REPLAY_MEMORY says, whatever retention does (RETRY-5).
+-- For 7 days (rota.backend.REPLAY_MEMORY) a second replay of the same letter returns the first replay's run (RETRY-5).
 CREATE FUNCTION _remember_replay(p_scope text, p_letter uuid, p_run uuid, p_at timestamptz) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO held_key VALUES ('replay', 0, p_scope || '/' || p_letter, p_run, p_at + interval '7 days')
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
-$$;
-
-CREATE FUNCTION _replayed(p_scope text, p_letter uuid, p_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN _holder('replay', 0, p_scope || '/' || p_letter, p_at);
 END $$;
 
--- The run stays in history as DEAD, under retention like any other.
+-- A letter becomes a DEAD run in history, under retention like any other.
 CREATE FUNCTION _unletter(p_run uuid, p_by uuid, p_replayed_by uuid) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH d AS (DELETE FROM letter WHERE run_id = p_run RETURNING *),
@@ -303,11 +315,11 @@ BEGIN
     UPDATE lane SET kept = kept + 1, oldest = least(oldest, h.seq) FROM h WHERE lane.id = h.lane;
 END $$;
 
--- One trigger with a key. The key comes before the lane: while it waits for somebody's open transaction that holds the
--- same key, nobody waits for it (TX-1).
-CREATE FUNCTION enqueue_keyed(
-    p_now timestamptz, p_tag text, p_scope text, p_job text, p_run uuid, p_cause text, p_limit integer,
-    p_payload bytea, p_delay interval, p_handlers text, p_key text, p_ttl interval
+-- One trigger with a key. The key is taken before the lane is locked: while this waits for an open transaction that holds
+-- the same key, it keeps nobody else waiting (TX-1).
+CREATE FUNCTION _enqueue_keyed(
+    p_now timestamptz, p_scope text, p_job text, p_run uuid, p_cause text, p_limit integer, p_payload bytea,
+    p_delay interval, p_handlers text, p_key text, p_ttl interval
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_lane bigint;
@@ -333,13 +345,11 @@ BEGIN
         NULL, 0, p_handlers);
     IF v_answer.refusal IS NOT NULL THEN
         DELETE FROM held_key WHERE kind = 'trigger' AND lane = v_lane AND name = p_key;
-    ELSIF v_answer.woke THEN
-        PERFORM _announce(p_tag);
     END IF;
     RETURN v_answer;
 END $$;
 
--- The run was stored with its key, in one step: who holds it is known, although retention may have forgotten the run.
+-- True if this run holds the key: it was stored in one step with the key, even if retention has forgotten it since.
 CREATE FUNCTION _holds_key(p_scope text, p_job text, p_key text, p_run uuid, p_now timestamptz) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -349,7 +359,7 @@ BEGIN
             AND lane = (SELECT lane FROM job WHERE scope_id = p_scope AND job_id = p_job)), false);
 END $$;
 
--- Takes the key, or says who holds it: if that is the run given, it was stored before (KEY-4).
+-- Takes the key, or returns the run that holds it: the same run if it was stored before (KEY-4).
 CREATE FUNCTION _take_key(p_lane bigint, p_key text, p_run uuid, p_ttl interval, p_now timestamptz) RETURNS uuid
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -391,8 +401,8 @@ BEGIN
     END IF;
     v_refusal := CASE
         WHEN p_handlers IS NOT NULL AND NOT _belongs(j.definition, p_handlers) THEN 'other handler'
-        WHEN (SELECT unfinished FROM lane WHERE id = j.lane) + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit
-        THEN 'lane full' END;
+        WHEN (SELECT unfinished FROM lane WHERE id = j.lane)
+            + (SELECT count(*) FROM arrival WHERE lane = j.lane) >= p_limit THEN 'lane full' END;
     IF v_refusal IS NOT NULL THEN
         IF p_key IS NOT NULL THEN  -- a taken key answers before either
             v_holder := _holder('trigger', j.lane, p_key, v_at);
@@ -411,7 +421,7 @@ BEGIN
     RETURN ROW(p_run, NULL, true)::enqueued;
 END $$;
 
--- Of these kinds of events those that some job waits for.
+-- Those of the given kinds of events that some job hears.
 CREATE FUNCTION heard(p_modules text[], p_types text[]) RETURNS TABLE (module text, type text) LANGUAGE plpgsql STABLE
 AS $$
 BEGIN
@@ -419,31 +429,33 @@ BEGIN
         SELECT FROM job j WHERE j.source_module = i.a_module AND j.event_type = i.a_type LIMIT 1) x;
 END $$;
 
--- The jobs that wait for an event now (EVENT-1).
+-- The jobs that hear an event now (EVENT-1, rota.decide.events.hears).
 CREATE FUNCTION listening(p_scope text, p_module text, p_type text, p_subject text)
 RETURNS TABLE (scope_id text, job_id text) LANGUAGE sql STABLE AS $$
-    SELECT j.scope_id, j.job_id FROM (  -- two look-ups: thousands may wait for one kind, each for a subject of its own
+    SELECT j.scope_id, j.job_id FROM (  -- two look-ups: thousands may hear one kind, each with its own subject
         SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
-            AND scope_id IN (p_scope, '_platform') AND subject IS NULL
+            AND scope_id IN (p_scope, '_platform') AND md5(subject)::uuid IS NULL
         UNION ALL
         SELECT * FROM job WHERE source_module = p_module AND event_type = p_type
-            AND scope_id IN (p_scope, '_platform') AND subject = p_subject) j
+            AND scope_id IN (p_scope, '_platform') AND md5(subject)::uuid = md5(p_subject)::uuid
+            AND subject = p_subject) j
     WHERE p_module <> '_platform.jobs' OR j.scope_id <> p_scope OR j.job_id IS DISTINCT FROM p_subject
     ORDER BY j.lane
 $$;
 
--- One event for the jobs found by `listening`, which is asked again under the lock of each lane. With a bookmark, only if
--- that is still there once the lanes are locked: each statement sees what was committed before it began, so whoever moves
--- it later registers later, and such a job is either none of these or waits for its lane (EVENT-5).
+-- Store one event for the jobs that `listening` found, if they still hear it once their lanes are locked. With a bookmark,
+-- nothing is stored if the bookmark has moved by then: a job registered after the move must not get events from before it
+-- (EVENT-5).
 CREATE FUNCTION notify_jobs(
     p_now timestamptz, p_tag text, p_scope text, p_module text, p_type text, p_subject text, p_event_id text,
-    p_event text, p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer,
-    p_no_run uuid, p_scopes text[], p_jobs text[], p_occurrences text[], p_runs uuid[],
+    p_event text, p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_too_deep text,
+    p_rejection text, p_no_run uuid, p_scopes text[], p_jobs text[], p_occurrences text[], p_runs uuid[],
     p_bookmark text, p_position bigint
 ) RETURNS SETOF enqueued LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
     v_lanes bigint[];
+    v_job job;
     v_answer enqueued;
     v_woke boolean := false;
 BEGIN
@@ -452,17 +464,17 @@ BEGIN
         CROSS JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j
         ORDER BY i.n);
     PERFORM FROM lane WHERE id = ANY (v_lanes) ORDER BY id FOR UPDATE;
-    IF p_bookmark IS NOT NULL AND coalesce((SELECT value FROM bookmark WHERE name = p_bookmark), 0) <> p_position THEN
+    IF p_bookmark IS NOT NULL AND coalesce((SELECT value FROM setting WHERE name = p_bookmark), 0) <> p_position THEN
         RETURN NEXT ROW(NULL, 'passed', false)::enqueued;
         RETURN;
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
     FOR i IN 1 .. cardinality(p_runs) LOOP
-        CONTINUE WHEN NOT EXISTS (
-            SELECT FROM job WHERE lane = v_lanes[i] AND source_module = p_module AND event_type = p_type
-                AND (subject IS NULL OR subject = p_subject));
-        v_answer := _notify(v_lanes[i], v_at, p_occurrences[i], p_runs[i], p_event_id, p_event,
-            coalesce(p_occurred, v_at), p_depth, p_memory, p_limit, p_max_depth, p_no_run);
+        SELECT * INTO v_job FROM job WHERE lane = v_lanes[i];  -- as conditions the planner may use another index
+        CONTINUE WHEN (v_job.source_module = p_module AND v_job.event_type = p_type
+            AND (v_job.subject IS NULL OR v_job.subject = p_subject)) IS NOT true;
+        v_answer := _notify(v_job, v_at, p_occurrences[i], p_runs[i], p_event_id, p_event,
+            coalesce(p_occurred, v_at), p_depth, p_memory, p_limit, p_too_deep, p_rejection, p_no_run);
         v_woke := v_woke OR v_answer.woke;
         RETURN NEXT v_answer;
     END LOOP;
@@ -472,38 +484,37 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _notify(
-    p_lane bigint, p_at timestamptz, p_occurrence text, p_run uuid, p_event_id text, p_event text,
-    p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_max_depth integer, p_no_run uuid
+    p_job job, p_at timestamptz, p_occurrence text, p_run uuid, p_event_id text, p_event text,
+    p_occurred timestamptz, p_depth integer, p_memory interval, p_limit integer, p_too_deep text, p_rejection text,
+    p_no_run uuid
 ) RETURNS enqueued LANGUAGE plpgsql AS $$
 DECLARE
-    j job;
+    v_lane bigint := p_job.lane;
     v_holder uuid;
     v_run run;
 BEGIN
-    v_holder := _holder('event', p_lane, p_occurrence, p_at);
+    v_holder := _holder('event', v_lane, p_occurrence, p_at);
     IF v_holder IS NOT NULL THEN
         RETURN ROW(v_holder, NULL, false)::enqueued;
     END IF;
     IF _is_known(p_run) THEN  -- the event's memory ended before its run did
         RETURN ROW(p_run, NULL, false)::enqueued;
     END IF;
-    SELECT * INTO j FROM job WHERE lane = p_lane;
-    PERFORM _drain_lane(p_lane, p_at);
-    IF p_depth < p_max_depth AND (SELECT unfinished FROM lane WHERE id = p_lane) >= p_limit THEN
-        PERFORM _hold_event(p_lane, p_occurrence, p_no_run, p_at + p_memory);
-        PERFORM _remember(p_lane, jsonb_build_array(jsonb_build_object('kind', 'rejected', 'first', p_occurred,
-            'last', p_occurred, 'count', 1, 'detail', format('event %s: lane full', p_event_id))));
+    PERFORM _drain_lane(v_lane, p_at);
+    IF p_too_deep IS NULL AND (SELECT unfinished FROM lane WHERE id = v_lane) >= p_limit THEN
+        PERFORM _hold_event(v_lane, p_occurrence, p_no_run, p_at + p_memory);
+        PERFORM _remember(v_lane, jsonb_build_array(jsonb_build_object('kind', 'rejected', 'first', p_occurred,
+            'last', p_occurred, 'count', 1, 'detail', p_rejection)));
         RETURN ROW(NULL, 'lane full', false)::enqueued;
     END IF;
-    PERFORM _hold_event(p_lane, p_occurrence, p_run, p_at + p_memory);
-    IF p_depth >= p_max_depth THEN
-        PERFORM _bury(j, p_at, p_run, p_event_id, p_event, p_depth,
-            format('the chain of causes is %s deep, %s is the limit', p_depth, p_max_depth));
+    PERFORM _hold_event(v_lane, p_occurrence, p_run, p_at + p_memory);
+    IF p_too_deep IS NOT NULL THEN
+        PERFORM _bury(p_job, p_at, p_run, p_event_id, p_event, p_depth, p_too_deep);
         RETURN ROW(p_run, NULL, true)::enqueued;
     END IF;
     v_run.run_id := p_run;
-    v_run.lane := p_lane;
-    v_run.definition := j.definition;
+    v_run.lane := v_lane;
+    v_run.definition := p_job.definition;
     v_run.queued_at := p_at;
     v_run.missed_count := 0;
     v_run.depth := p_depth;
@@ -513,37 +524,40 @@ BEGIN
     RETURN ROW(p_run, NULL, _admit(v_run, p_at))::enqueued;
 END $$;
 
--- From here on the event is known: by its run, or as rejected.
+-- Remember the event: by its run, or as rejected.
 CREATE FUNCTION _hold_event(p_lane bigint, p_occurrence text, p_holder uuid, p_until timestamptz) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO held_key VALUES ('event', p_lane, p_occurrence, p_holder, p_until)
     ON CONFLICT (kind, lane, name) DO UPDATE SET holder = excluded.holder, until = excluded.until;
-$$;
-
--- The admins are to be told of these letters.
-CREATE FUNCTION _notice(p_runs uuid[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO notice (at, scope_id, job_id, run_id)
-    SELECT l.ended_at, j.scope_id, j.job_id, i.run_id FROM unnest(p_runs) i(run_id)
-    CROSS JOIN LATERAL (SELECT lane, ended_at FROM letter WHERE run_id = i.run_id OFFSET 0) l
-    CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = l.lane OFFSET 0) j;
 END $$;
 
--- A run that is dead before it started (EVENT-6).
+-- Record that the admins are to be told of these letters, whatever is recorded for events (RETRY-5).
+CREATE FUNCTION _tell_admins(p_runs uuid[], p_definitions bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO outbox (audience, kind, at, lane, definition, run_id, attempt, depth, cause, due, started_at, error)
+    SELECT 'admins', 'JobDeadLettered', max(l.ended_at), array_agg(l.lane), array_agg(i.definition),
+        array_agg(l.run_id), array_agg(l.attempt), array_agg(l.depth + 1), array_agg(l.cause), array_agg(l.due),
+        array_agg(l.started_at), array_agg(l.error)
+    FROM unnest(p_runs, p_definitions) i(run_id, definition)
+    CROSS JOIN LATERAL (SELECT * FROM letter WHERE run_id = i.run_id OFFSET 0) l;
+END $$;
+
+-- Store a run that is dead before it starts (EVENT-6).
 CREATE FUNCTION _bury(
-    j job, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_depth integer, p_reason text
+    p_job job, p_at timestamptz, p_run uuid, p_event_id text, p_event text, p_depth integer, p_reason text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE lane SET last_seq = last_seq + 1 WHERE id = j.lane;
+    UPDATE lane SET last_seq = last_seq + 1 WHERE id = p_job.lane;
     INSERT INTO letter (run_id, lane, seq, queued_at, ended_at, missed_count, attempt, state, cause, handler, event_id,
         error, reason, scope_id, depth, event, payload)
-    SELECT p_run, j.lane, l.last_seq, p_at, p_at, 0, 0, 'dead', 'event', d.handler, p_event_id, p_reason, p_reason,
-        j.scope_id, p_depth, p_event, d.payload
-    FROM lane l, definition d WHERE l.id = j.lane AND d.id = j.definition;
+    SELECT p_run, p_job.lane, l.last_seq, p_at, p_at, 0, 0, 'dead', 'event', d.handler, p_event_id, p_reason, p_reason,
+        p_job.scope_id, p_depth, p_event, d.payload
+    FROM lane l, definition d WHERE l.id = p_job.lane AND d.id = p_job.definition;
     INSERT INTO outbox (lane, definition, at, run_id, depth, kind, cause, error)
-    SELECT ARRAY[j.lane], ARRAY[j.definition], p_at, ARRAY[p_run], ARRAY[p_depth + 1], f.kind, ARRAY['event'],
+    SELECT ARRAY[p_job.lane], ARRAY[p_job.definition], p_at, ARRAY[p_run], ARRAY[p_depth + 1], f.kind, ARRAY['event'],
         ARRAY[p_reason]
     FROM (VALUES (1, 'JobFailed'), (2, 'JobDeadLettered')) f(n, kind)
-    WHERE _tells() ORDER BY f.n;
-    PERFORM _notice(ARRAY[p_run]);
+    WHERE _records_facts() ORDER BY f.n;
+    PERFORM _tell_admins(ARRAY[p_run], ARRAY[p_job.definition]);
 END $$;

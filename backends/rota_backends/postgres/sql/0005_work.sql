@@ -1,17 +1,18 @@
--- Claiming and settling. One call is one exchange of a node: settle what is finished, then claim. A claim locks lanes in
--- one statement and reads their runs in the next: in READ COMMITTED each has a snapshot of its own, so what is read was
--- committed before the lock was taken. A settlement does both in one: it reads no run but the one that its lease is on,
--- except in lanes whose runs differ. Lanes are locked by number, before anything else that calls share.
+-- Claiming and settling. One call is one exchange of a node: settle the finished runs, then claim. A claim locks lanes in
+-- one statement and reads their runs in the next: in READ COMMITTED each statement has its own snapshot, so it sees
+-- everything that was committed before the lock was granted. A settlement does both in one statement, because it reads
+-- only the run that the lease is on (mixed lanes are refreshed afterwards). Lanes are locked in order of their number,
+-- before any other row that calls share.
 
--- Whether a run asks for another attempt and may have it: neither was its job removed meanwhile nor it told to stop.
-CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
-    $$SELECT p_state = 'retrying' AND NOT p_removed AND p_stop IS NULL$$;
+-- True if a run is to be retried and may be: its job was not removed, and it was not asked to stop.
+CREATE FUNCTION _goes_on(p_state text, p_removed boolean, p_stop text) RETURNS boolean LANGUAGE sql IMMUTABLE
+    RETURN p_state = 'retrying' AND NOT p_removed AND p_stop IS NULL;
 
 -- A row of an answer. what: 0 the store's time and when to look again, 1 claims, 2 a lease that has ended, 3 settlements
--- that were refused, 4 successes that were stored (numbers, in the order of the outbox). Of claims it has an array per
--- column, in the order of the row of the outbox that tells of them: null where none has a value or all have the usual
--- one (first attempts, no depth), one entry of `queues` where all are of one queue. What the node knows is left out: its
--- name, the end of its leases, the definition if it had the job before.
+-- that were refused (numbers), 4 successes that were stored (numbers, in the order of their row of the outbox). Claims have
+-- an array per column, in the order of their row of the outbox. An array is null if no claim has a value for it or all
+-- have the usual one (first attempts, no depth); `queues` has one entry if all claims are of one queue. Left out is what
+-- the node knows: its name, the end of its leases, the definition if it had the job before.
 CREATE TYPE exchanged AS (
     what integer, at timestamptz, next_at timestamptz, outbox bigint, numbers integer[], runs uuid[],
     definitions bigint[], payloads bytea[], causes text[], attempts integer[], tokens bigint[], firsts timestamptz[],
@@ -19,14 +20,14 @@ CREATE TYPE exchanged AS (
     is_missing boolean, node_id text, lease_until timestamptz
 );
 
--- Lanes that are locked and may go on, by number: where they are, which of the batch, their bands (as places in a list),
--- and of the runs that their leases are on where they are, their place in the lane and when they began.
+-- Locked lanes that may carry on: lane numbers, row addresses, positions in the batch, bands (as positions in a list); and
+-- of their leased runs the row addresses, positions in the lane and start times.
 CREATE TYPE locked AS (
     lanes bigint[], lane_rows tid[], numbers integer[], bands integer[], run_rows tid[], seqs bigint[],
     began timestamptz[]
 );
 
--- What came of lanes that carried on; nothing if the claim is a repeat.
+-- The answers for lanes that carried on; empty if the claim is a repeat.
 CREATE TYPE carried AS (is_repeat boolean, settled exchanged, claimed exchanged);
 
 CREATE FUNCTION exchange(
@@ -67,7 +68,7 @@ BEGIN
     IF c_node IS NULL THEN
         RETURN;
     END IF;
-    v_at := coalesce(p_now, clock_timestamp());  -- what is due by then is handed over, as far as it may be
+    v_at := coalesce(p_now, clock_timestamp());  -- runs that are due by then are handed over, up to the limit
     IF v_left > 0 OR v_carried.is_repeat IS NOT false THEN
         IF c_limit > 0 AND EXISTS (SELECT FROM arrival) THEN
             PERFORM _drain(p_now);
@@ -91,36 +92,35 @@ BEGIN
     RETURN NEXT v_row;
 END $$;
 
--- Since when a node is in unbroken contact. Nodes renew every third of a lease: in a pause of less than half a lease no
--- other row of the same lease has ended, in a longer one it may have. If the clock was set back it begins anew.
--- (`rota.backend.liveness` says the same.)
-CREATE FUNCTION _steady_since(p_node node, p_at timestamptz) RETURNS timestamptz LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN p_node.steady_since <= p_at AND p_node.seen_at + p_node.lease / 2 > p_at
-                THEN p_node.steady_since ELSE p_at END
-$$;
+-- Since when a node has been in contact without a gap. Nodes renew every third of a lease, so a pause of half a lease is a
+-- gap. It starts again if the clock was set back. (`rota.backend.liveness` says the same.)
+CREATE FUNCTION _steady_since(p_node node, p_at timestamptz) RETURNS timestamptz LANGUAGE sql STABLE
+    RETURN CASE WHEN p_node.steady_since <= p_at AND p_node.seen_at + p_node.lease / 2 > p_at
+                THEN p_node.steady_since ELSE p_at END;
 
--- Nodes that may be alive, as far as another one can know: those heard of within their lease, or its own if that is longer;
--- and those not heard of, as long as it was itself cut off a lease ago. After an outage all look dead, and come back one by
--- one (RETRY-4).
-CREATE FUNCTION _perhaps_alive(p_judge text, p_at timestamptz) RETURNS SETOF node LANGUAGE sql STABLE AS $$
+-- Nodes that may be alive, as far as the node p_judge can know: those seen within their lease (or the judge's, if longer),
+-- and the others until the judge itself has been in contact for their lease. After an outage all look dead, and come back
+-- one by one (RETRY-4).
+CREATE FUNCTION _perhaps_alive(p_judge text, p_at timestamptz) RETURNS SETOF node LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT * FROM node WHERE seen_at + lease > p_at
         OR seen_at + (SELECT j.lease FROM node j WHERE j.node_id = p_judge) > p_at OR lease > p_at - coalesce(
-        (SELECT _steady_since(j, p_at) FROM node j WHERE j.node_id = p_judge), p_at)
-$$;
+        (SELECT _steady_since(j, p_at) FROM node j WHERE j.node_id = p_judge), p_at);
+END;
 
--- Bands with lanes that wait for a claim of a node that has these handlers.
+-- Bands with lanes that a node with these handlers may claim now.
 CREATE FUNCTION _waiting(p_at timestamptz, p_node text, p_handlers text[], p_queues text[])
 RETURNS TABLE (id integer, priority integer, queue text, is_missing boolean, oldest timestamptz) LANGUAGE sql STABLE
-AS $$
+BEGIN ATOMIC
     SELECT band.id, priority, queue, handler <> ALL (p_handlers), oldest.ready_at FROM band
     CROSS JOIN LATERAL (
         SELECT ready_at FROM lane WHERE place = band.id AND ready_at <= p_at ORDER BY ready_at LIMIT 1) oldest
     WHERE (p_queues IS NULL OR queue = ANY (p_queues)) AND (handler = ANY (p_handlers) OR NOT EXISTS (
-        SELECT FROM _perhaps_alive(p_node, p_at) n WHERE band.handler = ANY (n.handlers)))
-$$;
+        SELECT FROM _perhaps_alive(p_node, p_at) n WHERE band.handler = ANY (n.handlers)));
+END;
 
--- Whether lanes may go on at once with their next runs: only while no other waits for a claim, and if the claim may
--- bring as many as are settled; and whether one of them could.
+-- True if settled lanes may carry on with their next runs: no other lane waits for a claim, the claim may return as many
+-- runs as are settled, and at least one of the lanes has another run.
 CREATE FUNCTION _may_carry_on(
     p_at timestamptz, s_runs uuid[], c_node text, c_handlers text[], c_limit integer, c_queues text[]
 ) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -151,21 +151,21 @@ BEGIN
                 leased AND run_id = s_runs[s.number] AND token = s_tokens[s.number] AND node_id = c_node
                 AND attempt = 1 AND stop IS NULL AND is_open AND NOT is_mixed AND NOT removed
                 AND coalesce(s_nodes[s.number], s_nodes[1]) = c_node AND coalesce(s_facts[s.number], 1) = 1 AS goes_on
-            FROM lane WHERE id = s.lane FOR UPDATE OFFSET 0) l  -- judged after the lock: all of them are locked
+            FROM lane WHERE id = s.lane FOR UPDATE OFFSET 0) l  -- goes_on is judged after the lock, so that all lanes are locked
     ) x
     WHERE x.goes_on AND x.band IS NOT NULL;
     RETURN v_locked;
 END $$;
 
--- Settle successes of first attempts and lease the next run of the same lane: one change of the lane instead of two, and
--- none of its index entries as long as its lease need not be looked for much later than before. What is left out is for
--- the settlement and the claim that follow.
+-- Settle successes of first attempts and lease the next run of the same lane: one update of the lane instead of two, and
+-- none of its index entries while ready_at may stay (it may be a sixteenth of the lease early). Other settlements and
+-- lanes are left to `_settle` and `_claim`.
 CREATE FUNCTION _carry_on(
     p_now timestamptz, s_runs uuid[], s_tokens bigint[], s_nodes text[], s_facts integer[], s_records bigint[],
     p_keep integer, c_node text, c_hand integer, c_number bigint, c_handlers text[], c_lease interval
 ) RETURNS carried LANGUAGE plpgsql AS $$
 DECLARE
-    v_tells boolean := _tells();
+    v_tells boolean := _records_facts();
     v_bands integer[];
     v_handlers text[];
     v_queues text[];
@@ -195,7 +195,7 @@ BEGIN
             FROM unnest(v_locked.lanes, v_locked.lane_rows, v_locked.numbers, v_locked.bands, v_locked.run_rows,
                 v_locked.seqs, v_locked.began) p(lane, lane_row, number, band, run_row, seq, began)
             CROSS JOIN LATERAL (
-                -- Mostly it is the very next: asked for a range, an index reads as much of it as a page has.
+                -- Mostly it is the very next one: for a range, the index scan reads all entries of a page.
                 (SELECT run_id AS c_run, seq AS c_seq, payload AS c_payload, cause AS c_cause, due AS c_due,
                     event AS c_event, depth AS c_depth
                  FROM run WHERE lane = p.lane AND start_at IS NULL AND seq = p.seq + 1)
@@ -264,8 +264,8 @@ BEGIN
     RETURN v_carried;
 END $$;
 
--- The oldest finished run of each of these lanes. Those forgotten before stay in the index until the next vacuum, which
--- are millions where the history is long: it is entered behind them. For that a lane is changed now and then only.
+-- Delete the oldest finished run of each of these lanes. Deleted runs stay in the index until the next vacuum, perhaps
+-- millions of them: the search starts at `oldest`, which is moved on every 64 runs.
 CREATE FUNCTION _forget_oldest(p_lanes bigint[], p_oldest bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_runs uuid[];
@@ -286,19 +286,20 @@ BEGIN
     END IF;
 END $$;
 
--- Rows 3 and 4 of an answer; `p_done` are numbers of those that were settled before.
+-- Rows 3 and 4 of an answer; `p_done` has the numbers that `_carry_on` has settled.
 CREATE FUNCTION _settle(
     p_at timestamptz, p_done integer[], s_runs uuid[], s_tokens bigint[], s_nodes text[], s_states text[],
     s_outcomes text[], s_facts integer[], s_errors text[], s_reasons text[], s_records bigint[], s_waits interval[],
     s_expired boolean[], p_keep integer
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
-    v_tells boolean := _tells();
+    v_tells boolean := _records_facts();
     v_crowded bigint[];
     v_oldest bigint[];
     v_mixed bigint[];
     v_wordy bigint[];
     v_dead uuid[];
+    v_dead_definitions bigint[];
     v_stored integer[];
     v_settled exchanged;
     v_refused exchanged;
@@ -327,7 +328,7 @@ BEGIN
                             WHEN _goes_on(s.state, removed, stop) THEN p_at + s.wait
                             WHEN unfinished > 1 THEN p_at END
         FROM (
-            -- A column that has nothing to say comes empty: of a success. Lanes are locked by number, as everywhere.
+            -- An empty column stands for the values of a success. Lanes are locked in order of their number.
             SELECT r.*, s.token, coalesce(s.node, s_nodes[1]) AS node, coalesce(s.state, 'succeeded') AS state,
                 coalesce(s.outcome, 'succeeded') AS outcome, coalesce(s.facts, 1) AS facts, s.error, s.reason,
                 s.records, s.wait, coalesce(s.expired, false) AS expired, s.number
@@ -338,7 +339,7 @@ BEGIN
                 SELECT ctid AS row, run_id, lane, seq, definition, queued_at, due, covers_from, covers_to, replay_of,
                     missed_count, depth, cause, event_id
                 FROM run WHERE run_id = s.run_id OFFSET 0) r
-            ORDER BY r.lane LIMIT cardinality(s_runs)  -- they are no more; taken for few, each lane is looked up
+            ORDER BY r.lane LIMIT cardinality(s_runs)  -- the LIMIT tells the planner that they are few
         ) s
         WHERE lane.id = s.lane AND leased AND lane.token = s.token AND lane.run_id = s.run_id
             AND (NOT s.expired OR lease_until <= p_at)
@@ -354,8 +355,8 @@ BEGIN
         SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, p_at, u.due, u.covers_from,
             u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt,
             CASE WHEN u.overruled THEN 'cancelled' ELSE u.state END, u.cause,
-            (SELECT handler FROM definition WHERE id = u.definition), u.event_id, u.outcome, u.node_id, u.error,
-            CASE WHEN u.overruled THEN coalesce(u.stop, 'unscheduled') ELSE u.reason END, u.earlier
+            coalesce((SELECT handler FROM definition WHERE id = u.definition), 'unknown'), u.event_id, u.outcome,
+            u.node_id, u.error, CASE WHEN u.overruled THEN coalesce(u.stop, 'unscheduled') ELSE u.reason END, u.earlier
         FROM u WHERE NOT u.retries AND (u.overruled OR u.state <> 'dead')
     ), e AS (
         INSERT INTO letter (run_id, lane, seq, queued_at, started_at, first_started_at, ended_at, due, covers_from,
@@ -363,10 +364,10 @@ BEGIN
             outcome, node_id, error, reason, earlier, scope_id, depth, event, payload)
         SELECT u.run_id, u.lane, u.seq, u.queued_at, u.started_at, u.first_started_at, p_at, u.due, u.covers_from,
             u.covers_to, u.replay_of, u.stop_by, u.token, u.records, u.missed_count, u.attempt, u.state, u.cause,
-            f.handler, u.event_id, u.outcome, u.node_id, u.error, u.reason, u.earlier,
+            coalesce(f.handler, 'unknown'), u.event_id, u.outcome, u.node_id, u.error, u.reason, u.earlier,
             (SELECT scope_id FROM job WHERE lane = u.lane), u.depth, r.event, coalesce(r.payload, f.payload)
-        FROM u CROSS JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = u.definition OFFSET 0) f
-        CROSS JOIN LATERAL (SELECT event, payload FROM run WHERE run_id = u.run_id OFFSET 0) r  -- as it was before
+        FROM u LEFT JOIN LATERAL (SELECT handler, payload FROM definition WHERE id = u.definition OFFSET 0) f ON true
+        CROSS JOIN LATERAL (SELECT event, payload FROM run WHERE run_id = u.run_id OFFSET 0) r  -- the snapshot from before the DELETE
         WHERE u.state = 'dead' AND NOT u.overruled
     ), g AS MATERIALIZED (  -- the numbers are in the order of the other arrays
         SELECT f.bit, f.kind, array_agg(u.number::integer) AS numbers, array_agg(u.lane) AS lane,
@@ -391,15 +392,17 @@ BEGIN
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.oldest) FILTER (WHERE u.was_full AND NOT u.retries
         AND (u.overruled OR u.state <> 'dead')), array_agg(u.lane) FILTER (WHERE u.is_mixed),
         array_agg(u.lane) FILTER (WHERE NOT u.retries AND (u.earlier IS NOT NULL OR u.stop IS NOT NULL)),
-        array_agg(u.run_id) FILTER (WHERE u.state = 'dead' AND NOT u.overruled)
-    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_oldest, v_mixed, v_wordy, v_dead FROM u;
+        array_agg(u.run_id) FILTER (WHERE u.state = 'dead' AND NOT u.overruled),
+        array_agg(u.definition) FILTER (WHERE u.state = 'dead' AND NOT u.overruled)
+    INTO v_settled.outbox, v_settled.numbers, v_stored, v_crowded, v_oldest, v_mixed, v_wordy, v_dead,
+        v_dead_definitions FROM u;
     IF v_dead IS NOT NULL THEN
-        PERFORM _notice(v_dead);
+        PERFORM _tell_admins(v_dead, v_dead_definitions);
     END IF;
-    IF v_wordy IS NOT NULL THEN  -- what was said of a run is kept no longer than its history
+    IF v_wordy IS NOT NULL THEN  -- the texts are in the history now
         UPDATE lane SET error = NULL, earlier = NULL, stop = NULL, stop_by = NULL WHERE id = ANY (v_wordy);
     END IF;
-    IF v_mixed IS NOT NULL THEN  -- what is next there was not known above: this is a statement after the locks
+    IF v_mixed IS NOT NULL THEN  -- a statement after the locks sees the next run
         PERFORM _refresh(id, p_at) FROM unnest(v_mixed) id;
     END IF;
     PERFORM _forget_oldest(v_crowded, v_oldest);
@@ -416,18 +419,18 @@ BEGIN
     END IF;
 END $$;
 
--- Rows 1 of an answer.
+-- The rows 1 of an answer.
 CREATE FUNCTION _claim(
     p_now timestamptz, c_node text, c_hand integer, c_number bigint, c_is_repeat boolean, c_handlers text[],
     c_limit integer, c_lease interval, c_queues text[], c_slots integer[]
 ) RETURNS SETOF exchanged LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
-    v_tells boolean := _tells();
+    v_tells boolean := _records_facts();
     v_left integer := c_limit;
     v_room integer;
     v_slots integer[] := c_slots;
-    v_picked tid[];  -- where the locked rows are: they stay there
+    v_picked tid[];  -- addresses of locked rows, which do not move
     v_claimed exchanged;
     v_found integer;
     v_lane bigint;
@@ -440,7 +443,7 @@ BEGIN
     END IF;
     v_at := coalesce(p_now, clock_timestamp());
     FOR v_lane IN SELECT id FROM lane WHERE turns_at <= v_at ORDER BY turns_at LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
-        PERFORM _refresh(v_lane, v_at);  -- its head may be for another handler now (RUN-2)
+        PERFORM _refresh(v_lane, v_at);  -- its head may have another handler now (RUN-2)
     END LOOP;
     FOR b IN
         SELECT * FROM _waiting(v_at, c_node, c_handlers, c_queues) ORDER BY priority DESC, oldest
@@ -457,7 +460,7 @@ BEGIN
         IF v_found > 0 THEN
             RETURN NEXT v_claimed;
         END IF;
-        IF v_found < cardinality(v_picked) THEN  -- a lane whose head has changed: put it where it belongs
+        IF v_found < cardinality(v_picked) THEN  -- the head of a lane has changed
             FOR v_lane IN SELECT id FROM lane WHERE ctid = ANY (v_picked) AND NOT leased LOOP
                 PERFORM _refresh(v_lane, v_at);
             END LOOP;
@@ -469,7 +472,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Whether this node made this request already; remembers it if not.
+-- True if this node made this request before; otherwise remembers it.
 CREATE FUNCTION _is_repeat(p_node text, p_hand integer, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE hand SET number = p_number WHERE node_id = p_node AND hand = p_hand AND number <> p_number;
@@ -495,7 +498,7 @@ BEGIN
         CROSS JOIN LATERAL (
             (SELECT run_id, lane, seq, definition, payload, cause, due, event, depth FROM run
              WHERE l.run_id IS NOT NULL AND run_id = l.run_id)
-            UNION ALL  -- of those that were delayed the first one, unless an earlier one waits
+            UNION ALL  -- the first delayed run that is due, unless an earlier one waits
             (SELECT run_id, lane, seq, definition, payload, cause, due, event, depth FROM run r
              WHERE l.is_mixed AND l.run_id IS NULL AND lane = l.id AND start_at <= p_at AND NOT EXISTS (
                  SELECT FROM run WHERE lane = l.id AND start_at IS NULL AND seq >= l.seq AND seq < r.seq)
@@ -547,9 +550,10 @@ BEGIN
     RETURN v_claimed;
 END $$;
 
--- Leases that may end until p_until, one in a row; `numbers` is that of the claim.
+-- Leases to be checked until p_until, one per row; `numbers` has the number of the claim.
 CREATE FUNCTION _leases(p_what integer, p_handlers text[], p_until timestamptz) RETURNS SETOF exchanged
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE
+BEGIN ATOMIC
     SELECT p_what, l.started_at, NULL::timestamptz, NULL::bigint, ARRAY[l.claim_number::integer], ARRAY[l.run_id],
         ARRAY[l.definition], ARRAY[r.payload], ARRAY[r.cause], ARRAY[l.attempt], ARRAY[l.token],
         ARRAY[l.first_started_at], ARRAY[r.due], ARRAY[r.event], ARRAY[r.depth], ARRAY[l.queue], ARRAY[d.body],
@@ -557,10 +561,10 @@ LANGUAGE sql STABLE AS $$
     FROM lane l
     CROSS JOIN LATERAL (SELECT * FROM run WHERE run_id = l.run_id OFFSET 0) r
     CROSS JOIN LATERAL (SELECT * FROM definition WHERE id = l.definition OFFSET 0) d
-    WHERE l.place = 0 AND l.ready_at <= p_until ORDER BY l.ready_at
-$$;
+    WHERE l.place = 0 AND l.ready_at <= p_until ORDER BY l.ready_at;
+END;
 
--- Settlements refused because their run is gone: whether the same node settled it with the same token before.
+-- For refused settlements: true if the same node settled the run with the same token before.
 CREATE FUNCTION settled_before(p_scopes text[], p_jobs text[], p_tokens bigint[], p_nodes text[])
 RETURNS SETOF boolean LANGUAGE sql STABLE AS $$
     SELECT coalesce((
@@ -569,8 +573,8 @@ RETURNS SETOF boolean LANGUAGE sql STABLE AS $$
     FROM unnest(p_scopes, p_jobs, p_tokens, p_nodes) WITH ORDINALITY i(scope, job, token, node, n) ORDER BY i.n
 $$;
 
--- Lanes that wait for an instant which has been, because the clock was set back since this node renewed last: what was
--- ready then is ready still (CRON-9). Of very many the next node finds others.
+-- Lanes that became ready before the clock was set back, and now seem to be ready only later (CRON-9): at most 10,000, the
+-- next renewal finds the others.
 CREATE FUNCTION _held_up(p_node text, p_at timestamptz) RETURNS bigint[] LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_until timestamptz := (SELECT seen_at + lease FROM node WHERE node_id = p_node AND seen_at > p_at);
@@ -621,7 +625,7 @@ BEGIN
     RETURN QUERY
     SELECT 3, 0, v_at, NULL, j.scope_id, j.job_id, s.run_id, s.token FROM (
         SELECT l.run_id, l.token FROM lane l WHERE l.place = 0 AND l.ready_at IS NOT NULL AND l.node_id = p_node
-        EXCEPT  -- by a hash: joined, each of them would be compared with all the others
+        EXCEPT  -- EXCEPT uses a hash; a join would compare each with all others
         SELECT * FROM unnest(p_runs, p_tokens)
     ) s
     CROSS JOIN LATERAL (SELECT lane FROM run WHERE run_id = s.run_id OFFSET 0) r
@@ -645,19 +649,20 @@ BEGIN
     LOOP
         UPDATE lane SET leased = false, attempt = attempt - 1, retry_at = v_at, ready_at = NULL,
             first_started_at = CASE WHEN earlier IS NOT NULL THEN first_started_at END,
-            -- A run that never really started goes back to the front of the queue.
+            -- A run that has no earlier attempt goes back to the front of the queue.
             run_id = CASE WHEN earlier IS NOT NULL OR removed OR stop IS NOT NULL THEN run_id END
         WHERE id = l.id;
         IF l.removed OR l.stop IS NOT NULL THEN
             PERFORM _cancel(l.id, ARRAY[l.run_id], coalesce(l.stop, 'unscheduled'), l.stop_by, v_at);
         END IF;
-        -- Its time has come once; whoever sets the clock back does not make it wait for it again.
+        -- Its delay has ended once: setting the clock back must not make it wait again.
         UPDATE run SET start_at = NULL WHERE run_id = l.run_id AND start_at IS NOT NULL;
         PERFORM _refresh(l.id, v_at);
     END LOOP;
     DELETE FROM node WHERE node_id = p_leaving;
     DELETE FROM hand WHERE node_id = p_leaving;
-    DELETE FROM relaying WHERE holder = p_leaving;
+    UPDATE named_lock SET holder = NULL, until = '-infinity'
+    WHERE name IN ('_relay.events', '_relay.admins') AND holder = p_leaving;
     PERFORM _announce(p_tag);
 END $$;
 

@@ -1,5 +1,5 @@
--- Runs as people read them: four sources with the same columns, so that a page is a union of pages. Joins are spelled
--- out as look-ups: of two tables it takes for empty, the planner may well read the long one for each row of the other.
+-- Runs as people read them: four views with the same columns, so that a page is a union of pages. Joins are written as
+-- look-ups, because the planner may take a long table for an empty one and scan it for each row.
 
 CREATE VIEW unfinished_run AS
 SELECT r.run_id, r.lane, r.seq, j.scope_id, j.job_id, d.handler,
@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (SELECT scope_id, job_id FROM job WHERE lane = r.lane OFFSET 
 CROSS JOIN LATERAL (SELECT handler FROM definition WHERE id = r.definition OFFSET 0) d
 LEFT JOIN LATERAL (SELECT l.* WHERE l.run_id = r.run_id) a ON true;
 
--- In a transaction of the application that has committed, not yet in their lanes.
+-- Triggered in a committed transaction of an application, not yet in their lanes.
 CREATE VIEW arriving_run AS
 SELECT r.run_id, r.lane, 4611686018427387904 + r.id AS seq, j.scope_id, j.job_id, d.handler, 'queued' AS state, r.cause,
     NULL::timestamptz AS due, NULL::text AS event_id, NULL::uuid AS replay_of, NULL::timestamptz AS covers_from,
@@ -48,7 +48,7 @@ CREATE FUNCTION one_run(p_scope text, p_run uuid) RETURNS SETOF finished_run LAN
     UNION ALL SELECT * FROM arriving_run WHERE run_id = p_run AND scope_id = p_scope
 $$;
 
--- Newest first by trigger order (HIST-1). Each source gives its own newest, by its own index.
+-- Newest first by trigger order (HIST-1). Each view returns its own newest, by its own index.
 CREATE FUNCTION history_page(p_scope text, p_job text, p_limit integer) RETURNS SETOF finished_run
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -68,7 +68,7 @@ BEGIN
     ) x ORDER BY x.seq DESC LIMIT p_limit;
 END $$;
 
--- Oldest first; `after` may have left the list since, its place is then known from the history.
+-- Oldest first. If the letter `after` has left the list, its place is known from the history.
 CREATE FUNCTION letter_page(p_scope text, p_job text, p_after uuid, p_limit integer) RETURNS SETOF finished_run
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -109,7 +109,7 @@ BEGIN
     END IF;
 END $$;
 
--- For all scopes nothing is joined: each number is counted in the smallest place that knows it.
+-- For all scopes together there is no join: each number is counted in the smallest table that has it.
 CREATE FUNCTION census(p_now timestamptz, p_scope text)
 RETURNS TABLE (at timestamptz, jobs bigint, queued bigint, running bigint, letters bigint, aside bigint, missing text[],
     untold timestamptz, unnoticed timestamptz) LANGUAGE plpgsql STABLE AS $$
@@ -127,11 +127,11 @@ BEGIN
             + (SELECT count(*) FROM arrival r JOIN job j ON j.lane = r.lane WHERE j.scope_id = p_scope);
         letters := (SELECT count(*) FROM letter WHERE scope_id = p_scope);
     END IF;
-    aside := (SELECT count(*) FROM set_aside) + (SELECT count(*) FROM notice WHERE problem IS NOT NULL);
-    untold := (SELECT o.at FROM outbox o ORDER BY o.id LIMIT 1);
-    unnoticed := (SELECT n.at FROM notice n WHERE n.problem IS NULL ORDER BY n.id LIMIT 1);
+    aside := (SELECT count(*) FROM set_aside);
+    untold := (SELECT o.at FROM outbox o WHERE o.audience = 'events' ORDER BY o.id LIMIT 1);
+    unnoticed := (SELECT o.at FROM outbox o WHERE o.audience = 'admins' ORDER BY o.id LIMIT 1);
     missing := ARRAY(
-        WITH RECURSIVE h AS (  -- from one handler to the next by the index
+        WITH RECURSIVE h AS (  -- steps from one handler to the next in the index
             (SELECT handler FROM definition ORDER BY handler LIMIT 1)
             UNION ALL
             SELECT (SELECT d.handler FROM definition d WHERE d.handler > h.handler ORDER BY d.handler LIMIT 1)

@@ -1,4 +1,4 @@
--- Letters, retention, the outbox, locks and bookmarks; then the settings all operations run under.
+-- Letters, retention, the outbox, locks and settings; then the server settings that all functions run under.
 
 CREATE FUNCTION discard(p_run uuid, p_scope text, p_request uuid) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -11,14 +11,15 @@ BEGIN
                    WHERE h.run_id = p_run AND h.state = 'dead' AND h.ended_by = p_request);
 END $$;
 
--- Forget at most p_limit entries. One node at a time does it; lanes that somebody works on are left for the next time.
+-- Delete at most p_limit entries. One node at a time does it; locked lanes are left for the next time.
 CREATE FUNCTION prune(p_now timestamptz, p_keep integer, p_age interval, p_letters interval, p_limit integer)
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz := coalesce(p_now, clock_timestamp());
     v_left integer := p_limit;
 BEGIN
-    PERFORM FROM store FOR NO KEY UPDATE SKIP LOCKED;
+    INSERT INTO setting VALUES ('_pruned_lanes', 0), ('_pruned_decisions', 0) ON CONFLICT DO NOTHING;
+    PERFORM FROM setting WHERE name = '_pruned_lanes' FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
@@ -28,7 +29,7 @@ BEGIN
         v_left := v_left - _prune_letters(v_at - p_letters, v_left);
     END IF;
     v_left := v_left - _prune_keys(v_at, v_left);
-    IF v_left > 0 THEN  -- from here on much is looked at to find little: not with every batch of what is found at once
+    IF v_left > 0 THEN  -- these read much to find little: only when nothing else is left
         v_left := v_left - _prune_crowded(p_keep, v_left);
     END IF;
     IF v_left > 0 THEN
@@ -40,22 +41,23 @@ BEGIN
     PERFORM _prune_definitions(v_at, p_limit);
     PERFORM _prune_bands();
     PERFORM _prune_nodes(v_at);
-    DELETE FROM hand WHERE ctid = ANY (ARRAY(  -- who claims just now, and was not heard of yet, is not waited for
+    DELETE FROM hand WHERE ctid = ANY (ARRAY(  -- without waiting for a node that claims just now
         SELECT ctid FROM hand WHERE NOT EXISTS (SELECT FROM node WHERE node.node_id = hand.node_id)
         FOR UPDATE SKIP LOCKED));
     RETURN p_limit - v_left;
 END $$;
 
--- Nodes that ended long ago, once some live node waited for them in vain (`rota.backend.liveness`).
-CREATE FUNCTION _prune_nodes(p_at timestamptz) RETURNS void LANGUAGE sql AS $$
+-- Nodes not seen for a day, once a live node has been in contact for their lease (`rota.backend.liveness`).
+CREATE FUNCTION _prune_nodes(p_at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     DELETE FROM node WHERE node_id = ANY (ARRAY(
         SELECT node_id FROM node
         WHERE seen_at + lease <= p_at - interval '1 day' AND lease <= p_at - (
             SELECT min(_steady_since(j, p_at)) FROM node j WHERE j.seen_at + j.lease > p_at)
-        FOR UPDATE SKIP LOCKED))
-$$;
+        FOR UPDATE SKIP LOCKED));
+END $$;
 
--- Finished runs, as far as nobody works on their lanes; how many they were.
+-- Delete finished runs whose lanes are not locked; returns how many.
 CREATE FUNCTION _forget(p_runs uuid[]) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_lanes bigint[];
@@ -73,12 +75,12 @@ BEGIN
     RETURN v_gone;
 END $$;
 
--- Lanes that keep more than they should, because less is to be kept now or because runs were cancelled: a part of all
--- lanes each time, the next part the next time.
+-- Trim lanes that keep more than p_keep, because the limit was lowered or runs were cancelled. Each call looks at a part of
+-- the lanes, the next call at the next part.
 CREATE FUNCTION _prune_crowded(p_keep integer, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     v_page CONSTANT integer := 50000;
-    v_after bigint := (SELECT pruned_lane FROM store);
+    v_after bigint := (SELECT value FROM setting WHERE name = '_pruned_lanes');
     v_last bigint;
     v_seen integer;
     v_lanes bigint[];
@@ -94,12 +96,12 @@ BEGIN
             LIMIT greatest(l.kept - p_keep, 0)) x
         LIMIT p_limit));
     IF v_gone < p_limit THEN
-        UPDATE store SET pruned_lane = CASE WHEN v_seen < v_page THEN 0 ELSE v_last END;
+        UPDATE setting SET value = CASE WHEN v_seen < v_page THEN 0 ELSE v_last END WHERE name = '_pruned_lanes';
     END IF;
     RETURN v_gone;
 END $$;
 
--- Dead letters become history.
+-- Letters that ended before p_before become history.
 CREATE FUNCTION _prune_letters(p_before timestamptz, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     e record;
@@ -125,10 +127,10 @@ BEGIN
     RETURN v_gone;
 END $$;
 
--- The newest 1000 of a job stay. Again a part of all jobs each time.
+-- Keep the newest 1000 decisions of a job. Each call looks at a part of the jobs.
 CREATE FUNCTION _prune_decisions(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
-    v_lane bigint := (SELECT pruned_decision FROM store);
+    v_lane bigint := (SELECT value FROM setting WHERE name = '_pruned_decisions');
     v_some integer;
     v_gone integer := 0;
 BEGIN
@@ -140,16 +142,16 @@ BEGIN
         GET DIAGNOSTICS v_some = ROW_COUNT;
         v_gone := v_gone + v_some;
         IF v_gone >= p_limit THEN
-            v_lane := v_lane - 1;  -- this one may have more
+            v_lane := v_lane - 1;  -- this job may have more
             EXIT;
         END IF;
     END LOOP;
-    UPDATE store SET pruned_decision = coalesce(v_lane, 0);
+    UPDATE setting SET value = coalesce(v_lane, 0) WHERE name = '_pruned_decisions';
     RETURN v_gone;
 END $$;
 
--- Definitions that no run and no fact refers to, all looked for in one snapshot: a run becomes a fact in one step. Those
--- still in use are looked at again in an hour.
+-- Delete definitions that no run and no fact refers to. All are checked in one snapshot, because one step may move a
+-- reference from a run to a fact. Those still in use are checked again in an hour.
 CREATE FUNCTION _prune_definitions(p_at timestamptz, p_limit integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_old bigint[] := ARRAY(
@@ -172,14 +174,14 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _is_in_use(p_band band) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN  -- a function, or else the planner may compare all bands with all definitions
+BEGIN  -- a function of its own, so that the planner does not compare all bands with all definitions
     PERFORM FROM definition
     WHERE handler = p_band.handler AND queue = p_band.queue AND priority = p_band.priority LIMIT 1;
     RETURN FOUND;
 END $$;
 
--- Bands that no definition can put a lane into. Whoever takes one up holds it (`_band`): it is passed over, or seen in
--- the second look.
+-- Delete bands that no definition can put a lane into. `_band` locks a band in use: it is skipped, or found in use by the
+-- second check.
 CREATE FUNCTION _prune_bands() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_bands integer[] := ARRAY(SELECT id FROM band WHERE NOT _is_in_use(band) FOR UPDATE SKIP LOCKED);
@@ -187,54 +189,48 @@ BEGIN
     DELETE FROM band WHERE id = ANY (v_bands) AND NOT _is_in_use(band);
 END $$;
 
--- From now on notices are for nodes that have a notifier of their own; who took them so far may have none.
-CREATE FUNCTION tell_admins() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE store SET tells_admins = true WHERE NOT tells_admins;
-    IF FOUND THEN
-        DELETE FROM relaying WHERE audience = 'admins';
-    END IF;
-END $$;
-
--- Whether this node may relay to these. The turn is taken over or taken on now and then, not with every page. One that ends
--- further ahead than it lasts is of a clock that was set back since.
-CREATE FUNCTION _relays(p_audience text, p_now timestamptz, p_node text, p_lease interval)
+-- True if this node relays to the audience, which it may for p_lease from now on. Its own lease is written again when half
+-- of it has passed, not with every page. A lease that ends later than p_longest from now was taken before the clock was
+-- set back; it counts as ended (rota.backend.is_relayed).
+CREATE FUNCTION _relays(p_audience text, p_now timestamptz, p_node text, p_lease interval, p_longest interval)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_at timestamptz;
-    t relaying;
+    k named_lock;
 BEGIN
-    SELECT * INTO t FROM relaying WHERE audience = p_audience;
+    SELECT * INTO k FROM named_lock WHERE name = '_relay.' || p_audience;
     v_at := coalesce(p_now, clock_timestamp());
-    IF t.holder = p_node AND t.until BETWEEN v_at + p_lease / 2 AND v_at + p_lease THEN
+    IF k.holder = p_node AND k.until > v_at + p_lease / 2 AND k.until <= v_at + p_lease THEN
         RETURN true;
     END IF;
-    IF t.holder <> p_node AND t.until > v_at AND t.until <= v_at + p_lease THEN
+    IF k.holder <> p_node AND k.until > v_at AND k.until <= v_at + p_longest THEN
         RETURN false;
     END IF;
-    INSERT INTO relaying VALUES (p_audience) ON CONFLICT DO NOTHING;
-    SELECT * INTO t FROM relaying WHERE audience = p_audience FOR UPDATE;
-    v_at := coalesce(p_now, clock_timestamp());  -- read anew: another may have taken it meanwhile, by a later time
-    UPDATE relaying SET holder = p_node, until = v_at + p_lease
-    WHERE audience = p_audience AND (holder = p_node OR until <= v_at OR until > v_at + p_lease);
+    INSERT INTO named_lock VALUES ('_relay.' || p_audience, 0, NULL, '-infinity') ON CONFLICT DO NOTHING;
+    SELECT * INTO k FROM named_lock WHERE name = '_relay.' || p_audience FOR UPDATE;
+    v_at := coalesce(p_now, clock_timestamp());  -- read again: another node may have taken the lock, at a later time
+    UPDATE named_lock SET token = token + (holder IS DISTINCT FROM p_node)::integer, holder = p_node,
+        until = v_at + p_lease
+    WHERE name = k.name AND (holder IS NULL OR holder = p_node OR until <= v_at OR until > v_at + p_longest);
     RETURN FOUND;
 END $$;
 
--- Facts of rows of which others are still to be told.
-CREATE FUNCTION _forget_told(p_rows bigint[], p_places integer[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Forget single facts of rows that have others still to be told.
+CREATE FUNCTION _forget_told(p_audience text, p_rows bigint[], p_places integer[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE outbox SET told = ARRAY(
         SELECT unnest(told) UNION SELECT i.place FROM unnest(p_rows, p_places) i(id, place) WHERE i.id = outbox.id)
-    WHERE id = ANY (p_rows);
-    DELETE FROM outbox WHERE id = ANY (p_rows) AND cardinality(told) = size;
+    WHERE audience = p_audience AND id = ANY (p_rows);
+    DELETE FROM outbox WHERE audience = p_audience AND id = ANY (p_rows) AND cardinality(told) = size;
 END $$;
 
--- Forget what was told (whole rows, then single facts), put aside what cannot be; then the rows to tell from next. Of
--- those that the caller knows (by number and time: a restored store may give a number again) the arrays are left out.
+-- Forget the facts that were told (whole rows, then single facts) and set aside those that failed; then return the next
+-- rows. Rows that the caller wrote itself come without their arrays (known by number and time: a store restored from a
+-- backup may give a number again).
 CREATE FUNCTION relay(
-    p_now timestamptz, p_node text, p_lease interval, p_done bigint[], p_rows bigint[], p_places integer[],
-    a_rows bigint[], a_places integer[], a_why text[], p_scopes text[], p_jobs text[], p_known bigint[],
-    p_times timestamptz[], p_limit integer
+    p_audience text, p_now timestamptz, p_node text, p_lease interval, p_longest interval, p_done bigint[],
+    p_rows bigint[], p_places integer[], f_rows bigint[], f_places integer[], f_why text[], p_scopes text[],
+    p_jobs text[], p_known bigint[], p_times timestamptz[], p_limit integer
 ) RETURNS SETOF outbox LANGUAGE plpgsql AS $$
 DECLARE
     v_skip bigint[];
@@ -242,64 +238,49 @@ DECLARE
     v_told bigint;
     o outbox;
 BEGIN
-    IF NOT _relays('events', p_now, p_node, p_lease) THEN
-        RETURN NEXT NULL::outbox;  -- a row of nothing: another node relays
+    IF p_audience = 'admins' AND NOT EXISTS (SELECT FROM outbox WHERE audience = p_audience) THEN
+        RETURN;  -- mostly there are no letters: no lock is written for them
+    END IF;
+    IF NOT _relays(p_audience, p_now, p_node, p_lease, p_longest) THEN
+        RETURN NEXT NULL::outbox;  -- an empty row: another node relays
         RETURN;
     END IF;
-    WITH d AS (DELETE FROM outbox WHERE id = ANY (p_done) RETURNING size) SELECT sum(size) INTO v_told FROM d;
+    WITH d AS (DELETE FROM outbox WHERE audience = p_audience AND id = ANY (p_done) RETURNING size)
+    SELECT sum(size) INTO v_told FROM d;
     IF v_told > 100 THEN
-        -- Lost in a crash of the server it is told again, which is allowed: where much is told nobody waits for the disk.
-        -- Of a few the disk would be busy a moment later instead, just when the next trigger comes.
+        -- If a crash of the server loses this, the facts are told again, which is allowed. With few facts it does not
+        -- pay: the delayed write would keep the disk busy just when the next trigger comes.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    IF cardinality(a_rows) > 0 THEN
+    IF cardinality(f_rows) > 0 THEN
         INSERT INTO set_aside
         SELECT b.id, i.place, b.at, b.kind, b.lane[i.place], b.definition[i.place], b.run_id[i.place],
             b.attempt[i.place], b.error[i.place], i.why
-        FROM unnest(a_rows, a_places, a_why) i(id, place, why)
-        CROSS JOIN LATERAL (SELECT * FROM outbox WHERE id = i.id AND i.place <> ALL (told) OFFSET 0) b
+        FROM unnest(f_rows, f_places, f_why) i(id, place, why)
+        CROSS JOIN LATERAL (
+            SELECT * FROM outbox WHERE audience = p_audience AND id = i.id AND i.place <> ALL (told) OFFSET 0) b
         ON CONFLICT DO NOTHING;
-        PERFORM _forget_told(a_rows, a_places);
+        PERFORM _forget_told(p_audience, f_rows, f_places);
     END IF;
     IF cardinality(p_rows) > 0 THEN
-        PERFORM _forget_told(p_rows, p_places);
+        PERFORM _forget_told(p_audience, p_rows, p_places);
     END IF;
     v_skip := ARRAY(SELECT j.lane FROM unnest(p_scopes, p_jobs) i(scope, job)
                     CROSS JOIN LATERAL (SELECT lane FROM job WHERE scope_id = i.scope AND job_id = i.job OFFSET 0) j);
     FOR o IN
-        SELECT * FROM outbox WHERE cardinality(v_skip) = 0 OR EXISTS (
+        SELECT * FROM outbox WHERE audience = p_audience AND (cardinality(v_skip) = 0 OR EXISTS (
             SELECT FROM unnest(lane) WITH ORDINALITY l(id, place)
-            WHERE l.place <> ALL (told) AND l.id <> ALL (v_skip)) ORDER BY id
+            WHERE l.place <> ALL (told) AND l.id <> ALL (v_skip))) ORDER BY id
     LOOP
         v_given := v_given + o.size;
         EXIT WHEN v_given > p_limit AND v_given > o.size;
         IF o.at = p_times[array_position(p_known, o.id)] THEN
-            o := ROW(o.id, o.at, o.revision, o.kind, o.told, o.size,
+            o := ROW(o.id, o.audience, o.at, o.revision, o.kind, o.told, o.size,
                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
         END IF;
         RETURN NEXT o;
         EXIT WHEN v_given >= p_limit;
     END LOOP;
-END $$;
-
--- The same for the admins. Where there is nothing to tell, which is mostly so, nothing is written.
-CREATE FUNCTION notices(
-    p_now timestamptz, p_node text, p_lease interval, p_done bigint[], a_ids bigint[], a_why text[], p_scopes text[],
-    p_jobs text[], p_limit integer, p_has_notifier boolean
-) RETURNS SETOF notice LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM notice WHERE problem IS NULL) THEN
-        RETURN;
-    END IF;
-    IF ((SELECT tells_admins FROM store) AND NOT p_has_notifier) OR NOT _relays('admins', p_now, p_node, p_lease) THEN
-        RETURN NEXT NULL::notice;
-        RETURN;
-    END IF;
-    DELETE FROM notice WHERE id = ANY (p_done) AND problem IS NULL;
-    UPDATE notice SET problem = a.why FROM unnest(a_ids, a_why) a(id, why) WHERE notice.id = a.id;
-    RETURN QUERY SELECT * FROM notice n WHERE n.problem IS NULL AND NOT EXISTS (
-        SELECT FROM unnest(p_scopes, p_jobs) s(scope, job) WHERE s.scope = n.scope_id AND s.job = n.job_id)
-    ORDER BY n.id LIMIT p_limit;
 END $$;
 
 CREATE FUNCTION hold_lock(p_now timestamptz, p_name text, p_node text, p_ttl interval)
@@ -312,7 +293,7 @@ BEGIN
     INSERT INTO named_lock VALUES (p_name, 0, NULL, '-infinity') ON CONFLICT DO NOTHING;
     SELECT * INTO k FROM named_lock WHERE name = p_name FOR UPDATE;
     v_at := coalesce(p_now, clock_timestamp());
-    IF k.until > v_at AND k.holder <> p_node THEN  -- who gave it back holds it no more, whatever the clock says now
+    IF k.until > v_at AND k.holder <> p_node THEN  -- a released lock has no holder
         RETURN;
     END IF;
     RETURN QUERY UPDATE named_lock SET
@@ -322,22 +303,23 @@ BEGIN
     WHERE name = p_name RETURNING named_lock.token, named_lock.until;
 END $$;
 
-CREATE FUNCTION set_bookmark(p_name text, p_expected bigint, p_value bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- The number stored under a name, 0 if there is none; with a value it is set if it still is as expected.
+CREATE FUNCTION set_number(p_name text, p_expected bigint, p_value bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF p_value IS NOT NULL THEN
         IF p_expected = 0 THEN
-            INSERT INTO bookmark VALUES (p_name, 0) ON CONFLICT DO NOTHING;
+            INSERT INTO setting VALUES (p_name, 0) ON CONFLICT DO NOTHING;
         END IF;
-        UPDATE bookmark SET value = p_value WHERE name = p_name AND value = p_expected;
+        UPDATE setting SET value = p_value WHERE name = p_name AND value = p_expected;
     END IF;
-    RETURN coalesce((SELECT value FROM bookmark WHERE name = p_name), 0);
+    RETURN coalesce((SELECT value FROM setting WHERE name = p_name), 0);
 END $$;
 
--- A session plans a statement when it meets it first, and somebody waits for that. So it goes once through all that a day
--- brings, with a job under names that nobody has; then none of it has happened.
-CREATE FUNCTION rehearse() RETURNS void LANGUAGE plpgsql AS $$
+-- Let the session plan the statements of triggers, claims and settlements before a call needs them: run all of them for a
+-- job under a new name, then roll everything back.
+CREATE FUNCTION warm_up() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_name text := '_rehearsal ' || gen_random_uuid();
+    v_name text := '_warm_up ' || gen_random_uuid();
     v_names CONSTANT text[] := ARRAY[v_name];
     v_claimed exchanged;
     v_carried carried;
@@ -346,7 +328,8 @@ BEGIN
         NULL, NULL, '[]', NULL, NULL, NULL);
     FOR n IN 1 .. 5 BY 4 LOOP  -- one by one, and many in one statement
         PERFORM enqueue(NULL, NULL, v_names, array_fill(v_name, ARRAY[n]),
-            ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), '{manual}', '{10}', '{}', '{}', '{}', '{}', '{}');
+            ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), '{manual}', '{10}', '{}', '{}', '{}', '{}', '{}',
+            '{}', '{}');
     END LOOP;
     v_claimed := _claim(NULL, v_name, 0, 1, NULL, v_names, 1, '1 minute', v_names, '{1}');
     v_carried := _carry_on(NULL, v_claimed.runs, v_claimed.tokens, v_names, '{}', '{}', NULL, v_name, 0, 2, v_names,
@@ -356,30 +339,34 @@ BEGIN
         '{}', '{}', NULL);
     PERFORM exchange(NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, v_name, 0, 0, v_names,
         0, '1 minute', v_names, '{0}');
-    ASSERT (SELECT count(*) FROM history WHERE node_id = v_name) = 2, 'it did not come to its end';
+    ASSERT (SELECT count(*) FROM history WHERE node_id = v_name) = 2, 'the warm-up did not end its two runs';
     RAISE EXCEPTION USING ERRCODE = 'RH000';
 EXCEPTION
     WHEN SQLSTATE 'RH000' THEN NULL;
 END $$;
 
--- Every function called from outside brings its settings along, so that they hold behind a pooler too: its own schema
--- and UTC (an interval of a day is 24 hours there). The ones for batches also keep to plans by index: the planner takes
--- a batch for ten rows, and a lane table that is emptied and filled all day for a small one.
+-- Every function finds the tables of this schema, never a temporary table of the caller: pg_temp is searched last. Bodies
+-- written as BEGIN ATOMIC or RETURN were bound to their tables when they were made, and can still be inlined.
+-- Functions called from outside also carry UTC (an interval of a day is 24 hours there), so that it holds behind a pooler.
+-- Those for batches use index plans only: the planner estimates a batch at ten rows, and takes the lane table, which is
+-- emptied and filled all day, for a small one.
 DO $$
 DECLARE
     f record;
     v_setting text;
 BEGIN
     FOR f IN
-        SELECT p.oid::regprocedure AS signature, p.proname IN (
-            'exchange', 'renew', 'hand_back', 'enqueue', 'enqueue_keyed', 'arrive', 'heard', 'listening', 'notify_jobs', 'fire',
-            'relay', 'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'rehearse'
+        SELECT p.oid::regprocedure AS signature, p.proname NOT LIKE '\_%' AS is_public, p.proname IN (
+            'exchange', 'renew', 'hand_back', 'enqueue', 'arrive', 'heard', 'listening', 'notify_jobs', 'fire',
+            'relay', 'due_page', 'job_page', 'history_page', 'letter_page', 'one_run', 'cancel', 'prune', 'warm_up'
             ) AS is_batch
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = current_schema() AND p.proname NOT LIKE '\_%'
+        WHERE n.nspname = current_schema() AND p.prosqlbody IS NULL
     LOOP
-        EXECUTE format('ALTER FUNCTION %s SET search_path = %I', f.signature, current_schema());
-        EXECUTE format('ALTER FUNCTION %s SET timezone = ''UTC''', f.signature);
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', f.signature, current_schema());
+        IF f.is_public THEN
+            EXECUTE format('ALTER FUNCTION %s SET timezone = ''UTC''', f.signature);
+        END IF;
         IF f.is_batch THEN
             EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', f.signature);
             FOREACH v_setting IN ARRAY ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'enable_hashjoin',

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from rota.cli.shell import Seconds
+
 
 @click.command("demo")
 @click.option(
-    "--seconds", type=click.FloatRange(0, 3600), default=26.0, show_default=True, metavar="N", help="How long to play."
+    "--seconds", type=Seconds(0, 3600), default=26.0, show_default=True, metavar="N", help="How long to play."
 )
 @click.option("--plain", is_flag=True, help="Lines instead of the live picture; also when the output is no terminal.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Calls of the port on their way to the thread and back."""
+"""Calls of the port on their way to the store's thread and back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ Work = Callable[[Session], Any]
 Wake = tuple[asyncio.AbstractEventLoop, Callable[[], None]]
 
 
-class Answer(Enum):
-    """What a look at a snapshot says where it cannot give the answer."""
+class Peeked(Enum):
+    """Returned by a peek that cannot answer the call from a snapshot."""
 
-    WRITE = "only a transaction can tell"
+    NEEDS_WRITE = "only a write transaction can answer"
 
 
-class Call:
-    """One call of the port on its way. `peek` may answer it from a snapshot, so that idle nodes write nothing; one that
-    `can_wait` gladly shares the transaction of the next one that comes."""
+class PendingCall:
+    """One call of the port that waits for the thread.
+
+    `peek` may answer it from a snapshot, so that idle nodes write nothing. A call that `can_wait` is held back for a
+    moment, to share the transaction of the next one.
+    """
 
     __slots__ = ("can_wait", "error", "future", "loop", "peek", "result", "work", "writes")
 
@@ -36,19 +39,19 @@ class Call:
         self.error: BaseException | None = None
 
 
-def deliver(calls: list[Call], wakes: list[Wake]) -> None:
-    """One message to each event loop, for all its calls and for whoever is to be woken there."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Call]] = {loop: [] for loop, _ in wakes}
+def deliver(calls: list[PendingCall], wakes: list[Wake]) -> None:
+    """Send each event loop one message with the results of all its calls and its wake-ups."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[PendingCall]] = {loop: [] for loop, _ in wakes}
     for call in calls:
         by_loop.setdefault(call.loop, []).append(call)
     for loop, theirs in by_loop.items():
         try:
             loop.call_soon_threadsafe(_arrive, theirs, [wake for each, wake in wakes if each is loop])
         except RuntimeError:
-            continue  # that loop is closed: nobody waits any more
+            continue  # the loop is closed, so no caller waits any more
 
 
-def _arrive(calls: list[Call], wakes: list[Callable[[], None]]) -> None:
+def _arrive(calls: list[PendingCall], wakes: list[Callable[[], None]]) -> None:
     for call in calls:
         if call.future.done():
             continue

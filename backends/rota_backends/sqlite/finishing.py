@@ -1,8 +1,9 @@
-"""How runs end: from the unfinished to the history, where retention finds them."""
+"""Finished runs: they move from the unfinished runs to the history."""
 
 from __future__ import annotations
 
-from rota_backends.sqlite.codes import CANCELLED_CODE, DEAD_CODE, DELAYED
+from rota.backend import FactKind
+from rota_backends.sqlite.codes import CANCELLED_CODE, DEAD_CODE, DELAYED, KIND_CODE, uuid
 from rota_backends.sqlite.lane import Lane
 from rota_backends.sqlite.session import Session
 
@@ -17,11 +18,16 @@ _ENDED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {", ".join(f"r.{name}" for name in _TAKEN.split(", "))}, {{payload}}, {{letter}}, ?, r.attempt + 1,
     coalesce(r.first_started_at, l.started_at), r.attempts, l.started_at, ?, ?, l.node, l.token, ?, ?, ?, r.ended_by
     FROM json_each(?) e JOIN rota_run r ON r.seq = e.value JOIN rota_lane l ON l.id = r.lane"""
+# Of a letter whose row is damaged the admins are told what can be read (SAFE-1).
+_WHOLE = "CASE WHEN typeof({0}) = 'integer' THEN {0} END"
 ENDED = _ENDED.format(payload="NULL", letter=0)
 DIED = _ENDED.format(payload="r.payload", letter=1)
 _CANCELLED = f"""INSERT INTO rota_history ({_TAKEN}, payload, {_ADDED})
     SELECT {_TAKEN}, NULL, 0, {CANCELLED_CODE}, attempt, first_started_at, attempts, NULL, ?, NULL, NULL, NULL, error,
     ?, records, coalesce(?, ended_by) FROM rota_run WHERE seq = ?"""
+_LETTER = f"""SELECT ended_at, lane, definition, run_id, {_WHOLE.format("attempt")}, 0, {_WHOLE.format("cause")},
+    {_WHOLE.format("due")}, {_WHOLE.format("started_at")}, error, NULL, {_WHOLE.format("records")},
+    {_WHOLE.format("depth")} + 1 FROM rota_history WHERE seq = ?"""
 GONE = "DELETE FROM rota_run WHERE seq = ?"
 ALL_GONE = "DELETE FROM rota_run WHERE seq IN (SELECT value FROM json_each(?))"
 
@@ -33,7 +39,7 @@ _OLDEST = "SELECT seq, run_id FROM rota_history WHERE lane = ? AND letter = 0 OR
 
 
 def finish(session: Session, state: int, how: Ending, runs: list[int]) -> None:
-    """Move leased runs that ended alike; who held them is read from their lanes."""
+    """Move leased runs that ended alike to the history; their holders are read from the lanes."""
     db, seqs, (outcome, error, reason, records) = session.db, str(runs), how
     is_dead = state == DEAD_CODE
     db.execute(DIED if is_dead else ENDED, (state, session.now, outcome, error, reason, records, seqs))
@@ -44,17 +50,14 @@ def finish(session: Session, state: int, how: Ending, runs: list[int]) -> None:
 
 
 def file_letter(session: Session, seq: int) -> None:
-    """List it until somebody replays or discards it, and note that the admins are to be told (RETRY-5)."""
+    """List the letter until it is replayed or discarded, and put a fact for the admins into the outbox (RETRY-5)."""
     session.db.execute(
         """INSERT INTO rota_letter SELECT j.scope_id, h.ended_at, h.seq
            FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
         (seq,),
     )
-    session.db.execute(
-        """INSERT INTO rota_notice (scope_id, job_id, run_id, at) SELECT j.scope_id, j.job_id, h.run_id, h.ended_at
-           FROM rota_history h JOIN rota_job j ON j.id = h.lane WHERE h.seq = ?""",
-        (seq,),
-    )
+    died = session.db.execute(_LETTER, (seq,)).fetchone()
+    session.letters.append((KIND_CODE[FactKind.DEAD_LETTERED], *died[:3], uuid(died[3]), *died[4:]))
 
 
 def unletter(session: Session, seq: int) -> None:
@@ -104,6 +107,6 @@ def forget_oldest(session: Session, lane: Lane, keep: int, limit: int) -> int:
 
 
 def forget(session: Session, rows: list[tuple[int, bytes]]) -> None:
-    """As if they had never been, except for keys, marks and last times."""
+    """Delete runs and their ids; keys, marks and last times stay."""
     session.db.executemany("DELETE FROM rota_history WHERE seq = ?", [(seq,) for seq, _ in rows])
     session.db.executemany("DELETE FROM rota_ident WHERE run_id = ?", [(run_id,) for _, run_id in rows])

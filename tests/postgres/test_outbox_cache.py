@@ -1,7 +1,4 @@
-"""A backend tells from memory what it wrote to the outbox itself: the same as somebody who has to read it there.
-
-Rules: HIST-3.
-"""
+"""Facts told from the cache are the same as those read from the outbox. Rules: HIST-3."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ def _contents(facts: Sequence[Fact]) -> list[dict[str, Any]]:
 
 
 def _remembered(backend: PostgresBackend) -> set[int]:
-    return set(backend._own.rows())
+    return set(backend._outbox_cache.rows())
 
 
 async def _rows(kind: str = "%") -> set[int]:
@@ -98,7 +95,7 @@ async def _caused(backend: PostgresBackend, name: str) -> None:
     assert len((await backend.notify([event], EventLimits(timedelta(days=1), 10, 16)))[0]) == 1
 
 
-async def test_memory_tells_every_field_as_the_row_does(backend: PostgresBackend, other: PostgresBackend) -> None:
+async def test_the_cache_has_every_field_as_the_row_does(backend: PostgresBackend, other: PostgresBackend) -> None:
     await _relaying(backend)
     await register(backend, *"abcd", payload=b"something")
     for name in "abcd":
@@ -135,9 +132,7 @@ async def test_memory_tells_every_field_as_the_row_does(backend: PostgresBackend
     assert [fact.error for fact in facts if fact.kind is FactKind.FAILED] == ["it broke"]
 
 
-async def test_what_was_told_of_a_remembered_row_is_not_told_again(
-    backend: PostgresBackend, other: PostgresBackend
-) -> None:
+async def test_told_facts_of_a_cached_row_are_not_told_again(backend: PostgresBackend, other: PostgresBackend) -> None:
     await _relaying(backend)
     await backend.settle([succeeded(each, "node") for each in await _claims(backend, *"abc")])
     facts = await _told(backend)
@@ -162,7 +157,7 @@ async def test_settlements_of_claims_that_are_not_known_are_read_from_the_row(
     assert _contents(await _told(backend)) == _contents(await _told(other))
 
 
-async def test_nothing_is_remembered_where_another_node_relays(backend: PostgresBackend) -> None:
+async def test_the_cache_stays_empty_while_another_node_relays(backend: PostgresBackend) -> None:
     await _relaying(backend)
     claims = await _claims(backend, "a")
     assert len(_remembered(backend)) == 1
@@ -173,7 +168,7 @@ async def test_nothing_is_remembered_where_another_node_relays(backend: Postgres
     assert [fact.kind for fact in await _told(backend)] == [FactKind.TRIGGERED, FactKind.SUCCEEDED]
 
 
-async def test_nothing_is_remembered_past_a_failed_call_or_the_end(
+async def test_the_cache_is_dropped_after_a_failed_call_and_on_closing(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _relaying(backend)
@@ -196,7 +191,7 @@ async def _breaks(*_: object) -> None:
     raise OutcomeUnknown("the connection broke")
 
 
-async def test_memory_has_an_end_and_what_is_beyond_it_is_read(
+async def test_rows_beyond_the_size_of_the_cache_are_read(
     backend: PostgresBackend, other: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _relaying(backend)
@@ -215,7 +210,7 @@ async def test_memory_has_an_end_and_what_is_beyond_it_is_read(
     assert _remembered(backend) == set()
 
 
-async def test_a_row_that_another_told_meanwhile_is_forgotten(backend: PostgresBackend, other: PostgresBackend) -> None:
+async def test_a_cached_row_that_another_node_told_is_dropped(backend: PostgresBackend, other: PostgresBackend) -> None:
     await _relaying(backend)
     await _claims(backend, "a")
     assert await _told(other, done=_seqs(await _told(other))) == []
@@ -224,7 +219,7 @@ async def test_a_row_that_another_told_meanwhile_is_forgotten(backend: PostgresB
     assert _remembered(backend) == set()
 
 
-async def test_a_row_with_the_number_of_a_remembered_one_is_read(backend: PostgresBackend) -> None:
+async def test_a_row_with_the_number_of_a_cached_one_is_read(backend: PostgresBackend) -> None:
     """As after a restore, or with a standby that had not got everything."""
     await _relaying(backend)
     (mine,) = await _claims(backend, "a")

@@ -14,7 +14,7 @@ from rota.backend import Claim, FactKind, LeaseRef, RunQuery, Settlement
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome, JobRun
 from rota_backends.sqlite import SqliteBackend
-from tests.sqlite.calls import HOUR, enqueue, job, register, request, succeeded
+from tests.sqlite.port_calls import HOUR, enqueue, job, register, request, succeeded
 
 SUCCEEDED, FAILED, CANCELLED = AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.CANCELLED
 
