@@ -88,7 +88,7 @@ def test_a_store_with_jobs_in_it_is_refused_and_left_alone(tmp_path: Path) -> No
     before = (tmp_path / "jobs.db").read_bytes()
     again = CliRunner().invoke(main, ["demo", "--seconds", "0", "--backend", url])
     assert again.exit_code == 2
-    assert "there are jobs in this store already" in again.output
+    assert "this store already contains jobs" in again.output
     assert (tmp_path / "jobs.db").read_bytes() == before
 
 

@@ -257,4 +257,4 @@ async def test_leaving_a_store_that_is_gone_does_not_raise(body: str, caplog: py
         if body == "ended":
             go_on.set()
         assert (await scheduler.health()).status is Health.DOWN
-    assert "the store could not be told that this node leaves (LookupError)" in caplog.text
+    assert "this node could not sign off in the store (LookupError)" in caplog.text

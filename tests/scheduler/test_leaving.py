@@ -185,7 +185,7 @@ async def test_a_body_that_a_node_left_behind_cannot_extend_its_lease() -> None:
             await started.wait()
         has_left.set()
         await until(lambda: bool(said))
-        assert "was given up" in said[0]
+        assert "was abandoned" in said[0]
         assert await client.admin.nodes() == ()
 
 
@@ -221,7 +221,7 @@ async def test_an_extension_under_way_when_its_node_leaves_is_not_asked_for_agai
         backend.is_away, asked = False, backend.asked
         await until(lambda: bool(said) or backend.asked > asked)
         assert await client.admin.nodes() == ()
-        assert "was given up" in said[0]
+        assert "was abandoned" in said[0]
 
 
 class _SlowToPart(InProcessBackend):
