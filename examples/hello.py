@@ -31,4 +31,5 @@ async def main() -> None:
         assert run.state is RunState.SUCCEEDED
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Makes the reference pages that must not disagree with the code: `make docs`. A test says whether they are current."""
+"""`make docs`: writes the reference pages that are made from the code. A test fails when they are out of date."""
 
 from __future__ import annotations
 

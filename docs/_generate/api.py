@@ -45,7 +45,7 @@ _PORT = """\
 # The port
 
 `from rota.backend import Backend`: what a backend author implements. These docstrings are the contract between the
-portable scheduler and a store; the [contract pack](contract-pack.md) is the proof.
+portable scheduler and a store; the [contract pack](contract-pack.md) tests them.
 
 """
 

@@ -1,4 +1,4 @@
-"""The commands, from what they say of themselves."""
+"""The commands, from their own help texts."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ RULES = Path(__file__).parent.parent / "reference" / "rules.toml"
 _INTRODUCTION = """\
 # The contract
 
-What Rota promises, rule by rule. Backends are held to it by the clauses of the [contract pack](contract-pack.md), which
-are named under each rule; errors, docstrings and failing clauses use the same ids. The contract's version {version}
-has {clauses} clauses.
+Rota's promises, rule by rule. The clauses of the [contract pack](contract-pack.md) test every backend; each rule lists
+its clauses. Errors, docstrings and failing clauses use the same ids. Version {version} of the contract has {clauses}
+clauses.
 
-Marks after a clause: *nodes* means that it needs several nodes on one store, *durable* that the store is closed and
-opened again, *distributed* that the nodes are in processes of their own, *port* that it calls the backend without a
-node; capabilities are those it applies to. Everything else is core: it cannot be a known deviation.
+Marks after a clause: *nodes* means that it uses several nodes on one store, *durable* that the store is closed and
+opened again, *distributed* that each node is in its own process, *port* that it calls the backend without a node;
+*with* and *without* name capabilities. Clauses without a level are core: they cannot be known deviations.
 """
 
 

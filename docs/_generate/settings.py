@@ -1,4 +1,4 @@
-"""Settings and defaults, from the signature of the scheduler; what each is for is written here."""
+"""Settings and defaults, from the signature of the scheduler; the meanings are written here."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rota.model.validation import MAX_DURATION, MAX_NAME, MAX_PAYLOAD
 
 MEANINGS = {
     "backend": "the store; an object may be shared by several schedulers, each of them a node",
-    "handlers": "what this node can run; it claims nothing else (RETRY-4)",
+    "handlers": "the handlers of this node; it claims only their runs (RETRY-4)",
     "events": "the event store: lifecycle events go there, and OnEvent jobs are swept from there (HIST-3, EVENT-5)",
     "queues": 'slots per queue, such as `{"slow": 4, "default": 16}`; other queues are left to other nodes (LEASE-7)',
-    "concurrency": "slots for all queues together, where `queues` is not given; 0 makes a client that works nothing",
+    "concurrency": "slots for all queues together, where `queues` is not given; 0 makes a client that runs no handler",
     "lease": "how long a claim holds without renewal; renewed at a third of it (LEASE-2)",
     "drain_timeout": "how long leaving waits for handlers before it cancels them; None waits for ever (LEASE-5)",
     "cancel_grace": "how long a cancelled body may take to end before its lane is freed (LEASE-4); "
     "keep it below a fifth of the lease",
     "retention": "how much history is kept per job (HIST-2)",
     "requires": "capabilities the backend must have, or construction fails (CAP-1)",
-    "services": "what handlers get from `ctx.services`: instances and factories by type or name",
-    "notifier": "who is told of dead letters; logs by default (RETRY-5)",
+    "services": "instances and factories by type or name, for `ctx.services`",
+    "notifier": "is called for dead letters; by default they are logged (RETRY-5)",
     "lane_limit": "unfinished runs a job may hold, delayed ones included; beyond it `LaneFull` (EVENT-4)",
-    "event_memory": "how long an event that was handled is remembered (EVENT-3)",
-    "max_depth": "how long a chain of events that cause events may get (EVENT-6)",
+    "event_memory": "how long a handled event is remembered, so that a repeat makes no run (EVENT-3)",
+    "max_depth": "the longest chain of events that cause events (EVENT-6)",
     "dead_letter_alarm": "dead letters at which `health()` says DEGRADED (OPS-1)",
     "log_errors": "`LogErrors.TYPE` keeps texts and values of handlers' exceptions out of the run log (LOG-1)",
 }
@@ -45,9 +45,9 @@ _INTRODUCTION = """\
 
 _REST = """
 `Retention(runs={runs}, age={age}, dead_letters=None)`: the runs kept per job, and for how long. Dead letters are kept
-until somebody replays or discards them, unless `dead_letters` is a duration. A trigger without a key that is repeated
-because its outcome was unknown runs twice where the first run was forgotten meanwhile, which takes a `runs` smaller
-than what the job finishes within the backend's patience (10 s): use a key where it matters.
+until they are replayed or discarded, unless `dead_letters` is a duration. A trigger whose outcome was unknown is
+repeated for up to the backend's patience (10 s). If the job finishes more than `runs` runs in that time, the first run
+may have been deleted, and the repeat runs again: use a key where this matters.
 
 ## Environment
 
@@ -70,7 +70,7 @@ Read by `rota.composition.compose` and by the command line. They override the se
 | durations | more than zero, at most {years} years |
 | pages of a listing | 1 to 1,000 entries |
 | priority | 32 bits, signed; higher first |
-| the ticker's and the node's longest rest | 1 s |
+| longest interval between two polls of a node | 1 s |
 | tries to write a lifecycle event before it is set aside (HIST-4) | 20 |
 """
 

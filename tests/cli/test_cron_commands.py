@@ -1,4 +1,4 @@
-"""`rota next` and `rota describe`. Rules: CRON-1, CRON-3."""
+"""`rota next` and `rota explain`. Rules: CRON-1, CRON-3, CRON-11, CRON-12."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rota.cli import main
+from rota.cron import Cron
 
 
 def rota(*args: str) -> Result:
@@ -130,3 +131,25 @@ def test_an_expression_that_is_not_quoted_is_told_how_to(command: str, words: li
     assert f'quote it: rota {command} "0 8 * * MON-FRI"' in result.output
     assert "Usage: rota" in result.output
     assert " EXPR\n" in result.output.splitlines()[0] + "\n"
+
+
+def test_h_is_resolved_for_a_named_job_and_refused_without_one() -> None:
+    minute = Cron("H 3 * * *").resolved("default", "reports").expression.split()[0]
+    result = rota("next", "H 3 * * *", "--job", "reports", "-n", "1", "--after", "2026-01-01")
+    assert f"2026-01-01 03:{int(minute):02}:00" in result.output
+    other = rota("next", "H 3 * * *", "--job", "reports", "--scope", "tenant-7", "-n", "1", "--after", "2026-01-01")
+    assert other.exit_code == 0
+    assert other.output != result.output
+    refused = rota("next", "H 3 * * *")
+    assert refused.exit_code == 2
+    assert "name the job with --job ID" in refused.output
+
+
+def test_explain_shows_the_resolved_expression_and_days_that_depend_on_the_month() -> None:
+    minute = Cron("H 3 * * *").resolved("default", "reports").expression.split()[0]
+    assert rota("explain", "H 3 * * *", "--job", "reports").output.splitlines() == [
+        f"{minute} 3 * * * for job reports",
+        f"At 03:{int(minute):02} every day (UTC).",
+    ]
+    assert "H is a value of its own for each job" in rota("explain", "H 3 * * *").output
+    assert rota("explain", "0 9 LW * *").output.strip() == "At 09:00 on the last working day of every month (UTC)."

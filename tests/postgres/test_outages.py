@@ -103,6 +103,7 @@ async def test_every_call_says_that_the_schema_is_gone(schema: str) -> None:
     await register(store, "job")
     await trigger(store, "job")
     await claim(store)
+    await store._warm_up.stop()  # it may be in the way of the DROP
     await sql(f"DROP SCHEMA {schema} CASCADE")
     await _told(store, "does not exist.*rota db status")
     await store.close()

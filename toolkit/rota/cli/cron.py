@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from rota.errors import ScheduleError
+from rota.model.validation import DEFAULT_SCOPE, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,18 +30,24 @@ def _one(context: click.Context, _: click.Parameter, words: tuple[str, ...]) -> 
 
 _expression = click.argument("expression", metavar="EXPR", nargs=-1, callback=_one)
 _tz = click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="IANA time zone of the schedule.")
+_job = click.option("--job", metavar="ID", help="The job whose name decides the value of H.")
+_scope = click.option("--scope", default=DEFAULT_SCOPE, show_default=True, metavar="ID", help="The scope of that job.")
 _posix = click.option("--posix", is_flag=True, help="Accept strict POSIX only: numbers, lists, ranges and *.")
 
 
 @click.command("next")
 @_expression
 @_tz
+@_job
+@_scope
 @_posix
 @click.option(
     "-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many occurrences to show."
 )
 @click.option("--after", metavar="TIME", help="Start after this ISO time instead of now; in ZONE if it has no offset.")
-def next_command(expression: str, tz: str, posix: bool, count: int, after: str | None) -> None:
+def next_command(
+    expression: str, tz: str, job: str | None, scope: str, posix: bool, count: int, after: str | None
+) -> None:
     """Show the next occurrences of the cron expression EXPR.
 
     EXPR has five fields (minute hour day month weekday), six with seconds first, or is a macro like @daily. Quote it:
@@ -49,9 +56,12 @@ def next_command(expression: str, tz: str, posix: bool, count: int, after: str |
         rota next "0 8 * * MON-FRI" --tz Europe/Berlin -n 3
         rota next "30 2 * * *" --tz Europe/Berlin --after 2026-03-28
 
-    Each line is the local time with its offset and the same instant in UTC. A change of the offset is pointed out.
+    Each line is the local time with its offset and the same instant in UTC. A change of the offset is pointed out. An
+    expression with H needs --job, because H is a value of the job's own.
     """
-    cron = _cron(expression, tz, posix=posix)
+    cron = _of_job(_cron(expression, tz, posix=posix), job, scope)
+    if not cron.is_resolved:
+        raise click.UsageError("H is a value of its own for each job; name the job with --job ID")
     zone = ZoneInfo(tz)
     start = datetime.now(UTC) if after is None else _instant(after, zone)
     occurrences = [_local(due, zone) for due in _following(cron, start, count)]
@@ -63,17 +73,22 @@ def next_command(expression: str, tz: str, posix: bool, count: int, after: str |
 @click.command("explain")
 @_expression
 @_tz
+@_job
+@_scope
 @_posix
-def explain_command(expression: str, tz: str, posix: bool) -> None:
+def explain_command(expression: str, tz: str, job: str | None, scope: str, posix: bool) -> None:
     """Say in words when the cron expression EXPR fires.
 
     \b
         rota explain "*/15 9-17 * * 1-5"
         rota explain "30 2 * * *" --tz Europe/Berlin
 
-    With a zone other than UTC, also what happens when the clocks change.
+    With a zone other than UTC, also what happens when the clocks change. With --job, an H is replaced by that job's
+    value.
     """
-    cron = _cron(expression, tz, posix=posix)
+    cron = _of_job(_cron(expression, tz, posix=posix), job, scope)
+    if cron.expression != expression:
+        click.echo(f"{cron.expression} for job {job}")
     click.echo(cron.describe())
     if tz != "UTC":
         click.echo(_FIXED if cron.is_fixed else _WILDCARD)
@@ -89,6 +104,10 @@ def _cron(expression: str, tz: str, *, posix: bool) -> Cron:
         if error.field == "trigger.tz":
             raise click.BadParameter(error.reason, param_hint="--tz") from error
         raise
+
+
+def _of_job(cron: Cron, job: str | None, scope: str) -> Cron:
+    return cron if job is None else cron.resolved(check_name("--scope", scope), check_name("--job", job))
 
 
 def _instant(text: str, zone: ZoneInfo) -> datetime:
