@@ -1,6 +1,6 @@
 """The composition root: settings in, a scheduler out, and one switch that turns jobs off.
 
-Who deploys has the last word: ROTA_JOBS_ENABLED and ROTA_BACKEND win over what the code says.
+The environment variables ROTA_JOBS_ENABLED and ROTA_BACKEND override the settings in the code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rota.composition import compose
 
 
 class Mailer:
-    """A service; the application opens it, handlers are given it."""
+    """A service: the application opens it, handlers get it from `ctx.services`."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -36,7 +36,7 @@ class Mail:
 
 
 class MailHandler:
-    """A handler that needs something: its factory makes one for each attempt."""
+    """A handler with a constructor argument: its factory makes an instance for each attempt."""
 
     handler_name = "mail"
 
@@ -48,7 +48,7 @@ class MailHandler:
 
 
 def compose_application(mailer: Mailer, environ: dict[str, str]) -> JobScheduler:
-    """Everything the application's jobs need, put together in one place."""
+    """Wire the application's jobs in one place."""
     container = compose(
         {"backend": "memory:", "options": {"concurrency": 4}},
         handlers=HandlerRegistry(),

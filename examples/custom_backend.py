@@ -1,8 +1,8 @@
-"""A backend of one's own, on a cluster: jobs in etcd, through its JSON gateway, in the five primitives of a `CasStore`.
+"""A custom backend on a cluster: jobs in etcd, through its JSON gateway, with the five primitives of a `CasStore`.
 
 etcd orders its keys, compares versions of any number of keys in one transaction, reads linearizably and can be watched:
-all that `rota_backends.cas` asks of a store, except a clock. Nodes use the clocks of their hosts, so these must be kept
-together (NTP): a clock that is ahead by more than a lease takes runs away from nodes that are alive.
+all that `rota_backends.cas` needs from a store, except a clock. Nodes use the clocks of their hosts, so these must be
+synchronized (NTP): a node whose clock is ahead by more than a lease takes runs away from live nodes.
 
 `python examples/custom_backend.py [http://127.0.0.1:2379]` needs an etcd (Debian: `apt install etcd-server`).
 `custom_backend_contract.py` is its contract run.
@@ -35,7 +35,7 @@ from rota import (
 from rota_backends.cas import CasBackend, CasStore, Put, Versioned
 
 URL = "http://127.0.0.1:2379"
-TIMEOUT = 5.0  # seconds, of one exchange
+TIMEOUT = 5.0  # seconds for one request
 
 MOST_READS = 128  # etcd's limit for one transaction
 
@@ -44,7 +44,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Wire:
-    """Just enough HTTP: connections that are kept, each used by one request at a time."""
+    """A minimal HTTP client: it keeps connections open, and each serves one request at a time."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -52,12 +52,12 @@ class Wire:
         self._idle: list[Connection] = []
 
     async def ask(self, path: str, body: Any) -> Any:
-        """The whole answer; any `OSError` or `EOFError` leaves open whether the request was carried out."""
+        """The whole answer; after an `OSError` or `EOFError` the request may or may not have been carried out."""
         async with self._connection() as connection, asyncio.timeout(TIMEOUT):
             return json.loads(b"".join([part async for part in self._answer(connection, path, body)]))
 
     async def listen(self, path: str, body: Any) -> AsyncGenerator[bytes]:
-        """An answer that goes on, part by part."""
+        """A streamed answer, part by part."""
         async with self._connection() as connection, aclosing(self._answer(connection, path, body)) as parts:
             async for part in parts:
                 yield part
@@ -67,7 +67,7 @@ class Wire:
         connection = self._idle.pop() if self._idle else await self._connect()
         try:
             yield connection
-        except BaseException:  # who knows what is still on its way: nobody uses it again
+        except BaseException:  # an answer may still arrive: do not use the connection again
             connection[1].close()
             raise
         self._idle.append(connection)
@@ -107,7 +107,7 @@ class EtcdStore(CasStore):
     def __init__(self, url: str = URL, *, prefix: str = "rota/") -> None:
         self._wire = Wire(url)
         self._prefix = prefix
-        self._together: list[Range] = []  # what the next request is going to read
+        self._together: list[Range] = []  # the reads of the next request
         self._reading: asyncio.Task[list[list[Versioned]]] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
 
@@ -146,13 +146,13 @@ class EtcdStore(CasStore):
                 yield
 
     async def clear(self) -> None:
-        """Take everything away; for tests."""
+        """Delete all keys; for tests."""
         await self._ask("kv/deleterange", self._range(""))
 
     # --- on the wire ---
 
     async def _read(self, *ranges: Range) -> list[list[Versioned]]:
-        """Reads that come at once are asked at once: whatever a node looks at in its turn is one exchange, not five."""
+        """Combine reads that are made at the same time into one request."""
         if self._reading is None or len(self._together) + len(ranges) > MOST_READS:
             self._together = []
             self._reading = asyncio.create_task(self._read_all(self._together))
@@ -165,13 +165,13 @@ class EtcdStore(CasStore):
 
     async def _read_all(self, ranges: list[Range]) -> list[list[Versioned]]:
         if ranges is self._together:
-            self._reading = None  # whoever comes from now on is too late for this one
+            self._reading = None  # later reads belong to the next request
         answer = await self._ask("kv/txn", {"success": [{"request_range": each} for each in ranges]})
         found = [each["response_range"].get("kvs", ()) for each in answer["responses"]]
         return [[self._versioned(kv) for kv in each] for each in found]
 
     async def _ask(self, path: str, body: Any, lost: type[Exception] = StoreUnavailable) -> Any:
-        """Whoever only reads may read again; of a write whose answer is lost nothing is known (OPS-2)."""
+        """A lost read may be repeated; a write whose answer is lost has an unknown outcome (OPS-2)."""
         try:
             return await self._wire.ask(path, body)
         except (OSError, EOFError) as error:
@@ -187,7 +187,7 @@ class EtcdStore(CasStore):
         return Versioned(key, int(kv["mod_revision"]), b64decode(kv.get("value", "")))
 
     def _range(self, prefix: str) -> Range:
-        """From the first key with that prefix to the first one after the last: a prefix ends with a slash."""
+        """All keys with that prefix, which ends with a slash."""
         return {"key": self._coded(prefix), "range_end": self._coded(prefix, after=1)}
 
     def _coded(self, key: str, after: int = 0) -> str:
@@ -196,7 +196,7 @@ class EtcdStore(CasStore):
 
 
 class EtcdBackend(CasBackend):
-    """As an entry point of the group `rota.backends` it is also found by URL: `etcd://host:2379/rota/`."""
+    """With an entry point in the group `rota.backends` it can also be opened by URL: `etcd://host:2379/rota/`."""
 
     name = "etcd"
 

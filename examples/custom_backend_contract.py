@@ -1,6 +1,6 @@
 """The contract run of the custom backend: about twenty lines, and every clause of the pack.
 
-    pytest examples/custom_backend_contract.py                      # as a test file of one's own
+    pytest examples/custom_backend_contract.py                      # as your own test file
     rota contract examples.custom_backend_contract:harness          # or without one
 
 The etcd is at ROTA_ETCD, or where etcd always is. Alone, `python examples/custom_backend_contract.py`, it runs the
@@ -37,7 +37,7 @@ def where() -> str:
 
 
 def harness(url: str | None = None) -> BackendHarness:
-    """A fresh store for each clause; `reopen` and other processes find it again, because its prefix is the same."""
+    """A new store for each clause; `reopen` and other processes use the same prefix, and so the same store."""
     make = partial(EtcdBackend, url or where(), prefix=f"contract-{uuid4()}/")
 
     async def cleanup() -> None:

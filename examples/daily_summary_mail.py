@@ -35,7 +35,7 @@ class Mailer:
 
 @handlers.register("summary-mail")
 async def send_summary(ctx: JobContext, payload: Summary) -> Succeeded | Retry:
-    # The due instant, not the wall clock: a late run still sends the summary of its own day. By hand there is none.
+    # The due instant, not the wall clock: a late run still sends the summary of its own day. None after a trigger.
     day = ((ctx.due or datetime.now(UTC)) - timedelta(days=1)).date()
     try:
         await ctx.services.get(Mailer).send(f"{payload.team}: summary of {day}")

@@ -1,4 +1,4 @@
-"""Pattern: get data in when somebody asks for it, however often they press the button.
+"""Pattern: ingest data on demand, once, however often the user presses the button.
 
 A Manual job with the built-in handler `_platform.dataingestion.run`; the same key goes to `schedule` and to
 `trigger_once`, so a repeated request within the TTL gives the first run's id and fetches nothing.
@@ -27,7 +27,7 @@ from rota_backends.inprocess import InProcessBackend
 
 
 class InvoiceSource:
-    """A data source: found by its name among the services."""
+    """A data source, found by its name in the services."""
 
     def __init__(self) -> None:
         self.months: list[str] = []
@@ -55,7 +55,7 @@ async def main() -> None:
         assert run.records_processed == 31
         assert source.months == ["2026-07"]
 
-        # Through JobApi somebody acts in their own scope, and only with the right role.
+        # Through JobApi a user acts in the user's own scope, and only with the right role.
         viewer = JobApi(scheduler, AccessContext("vic", "default", frozenset({Role.VIEWER})))
         try:
             await viewer.trigger_once("import-invoices")

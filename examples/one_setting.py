@@ -1,7 +1,7 @@
 """The same application in process, on a SQLite file, or on PostgreSQL: only the URL changes.
 
 python examples/one_setting.py                              # in process, then on a SQLite file
-python examples/one_setting.py postgresql://db.example/shop # wherever you like
+python examples/one_setting.py postgresql://db.example/shop # on your own server
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def send_invoice(ctx: JobContext, invoice: Invoice) -> None:
 
 
 async def application(url: str) -> None:
-    """Nothing below knows which backend it is."""
+    """The code below does not depend on the backend."""
     async with Scheduler.open(url, handlers) as scheduler:
         await scheduler.schedule(send_invoice.job("invoices", Manual(), Invoice(0)))
         runs = [await send_invoice.trigger(scheduler, "invoices", Invoice(number)) for number in (1, 2, 3)]
@@ -47,5 +47,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except RotaError as error:  # a URL that is wrong, a server that is not there
+    except RotaError as error:  # a wrong URL, or a server that does not answer
         sys.exit(str(error))

@@ -1,4 +1,4 @@
-"""Pattern: a job that runs when something was written, and one that follows when it is done.
+"""Pattern: a job that runs when an event was written, and a second job that runs after the first.
 
 The application writes its events to its event store as before. The decorator on top makes the runs: when `write`
 returns they are stored, and handlers never run on the writer's stack.
@@ -55,10 +55,10 @@ async def main() -> None:
 
         changed = Event("catalogue", "ProductChanged", subject="product-7")
         await store.write(changed, Event("catalogue", "ProductChanged", subject="product-9"))
-        await store.write(Event("catalogue", "PriceListPrinted"))  # nobody's trigger
+        await store.write(Event("catalogue", "PriceListPrinted"))  # starts no job
         await clock.advance(timedelta(seconds=1))
 
-        again = await scheduler.notify(changed)  # the same event, told twice, makes one run (EVENT-3)
+        again = await scheduler.notify(changed)  # the same event twice makes one run (EVENT-3)
         runs = await scheduler.get_run_history("search-index")
         assert again == [runs[-1].run_id]
 

@@ -1,4 +1,4 @@
-"""Pattern: clean up every night, in batches, without two nodes doing it at once and without a backlog after a holiday.
+"""Pattern: clean up every night, in batches, on one node at a time, and without a backlog after an outage.
 
 The handler is an ordinary function: it runs in a thread, and its lease is renewed meanwhile.
 """
@@ -37,7 +37,7 @@ class Sessions:
 def clean_up(ctx: JobContext, payload: Cleanup) -> Succeeded:
     limit = (ctx.due or datetime.now(UTC)) - timedelta(days=payload.older_than_days)
     deleted = 0
-    while not ctx.cancelled:  # a deploy or a timeout asks; whatever is left is for tomorrow
+    while not ctx.cancelled:  # set by a deploy or a timeout; the next night does the rest
         found = ctx.services.get(Sessions).delete_before(limit, payload.batch)
         deleted += found
         if found < payload.batch:
@@ -50,12 +50,12 @@ async def main() -> None:
     clock = VirtualClock(start)
     sessions = Sessions({f"session-{n}": start - timedelta(hours=n) for n in range(1000)})
     backend = InProcessBackend(clock=clock)
-    # Two nodes on one store: each occurrence is decided once, whoever decides it (CRON-4).
+    # Two nodes on one store: each occurrence is decided once, by either node (CRON-4).
     async with (
         Scheduler(backend, handlers, services={Sessions: sessions}) as scheduler,
         Scheduler(backend, handlers, services={Sessions: sessions}) as other,
     ):
-        nightly = Cron("0 3 * * *", misfire=Misfire.SKIP)  # nights that were missed are not made up
+        nightly = Cron("0 3 * * *", misfire=Misfire.SKIP)  # missed nights are not run later
         job = clean_up.job("session-cleanup", nightly, Cleanup(older_than_days=30))
         await scheduler.schedule(job)
         await other.schedule(job)

@@ -35,13 +35,13 @@ class Thumbnail:
 
 @handlers.register("thumbnail")
 def make_thumbnail(ctx: JobContext, payload: Thumbnail) -> Succeeded:
-    """Sync: it runs in a thread and does not hold up requests."""
+    """A sync handler runs in a thread and does not block requests."""
     return Succeeded(records_processed=len(payload.image))
 
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-    # Leaving the block drains: no new run is claimed, running ones get drain_timeout to end (LEASE-5).
+    # Leaving the block drains: no new run is claimed, and running handlers have drain_timeout to end (LEASE-5).
     async with Scheduler(InProcessBackend(), handlers, drain_timeout=timedelta(seconds=20)) as scheduler:
         await scheduler.schedule(make_thumbnail.job("thumbnails", Manual(), Thumbnail("default.png")))
         app.state.scheduler = scheduler
@@ -81,7 +81,7 @@ app = Starlette(
 
 async def main() -> None:
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://example.org")
-    async with app.router.lifespan_context(app), client:  # what a server does with the application
+    async with app.router.lifespan_context(app), client:  # as a server would run the application
         accepted = await client.post("/images/cat.png")
         assert accepted.status_code == 202
         found = await client.get(f"/runs/{accepted.json()['run']}")

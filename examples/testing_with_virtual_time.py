@@ -1,4 +1,4 @@
-"""Testing an application's jobs: a month in milliseconds, with the scheduler that production has.
+"""Testing an application's jobs: a month in milliseconds, with the same scheduler as in production.
 
 The tests below are ordinary pytest-style functions; `main` runs them so that the file also runs alone.
 """
@@ -42,7 +42,7 @@ async def pay_salaries(ctx: JobContext) -> None:
     bank = ctx.services.get(Bank)
     if not bank.is_open:
         raise ConnectionError("the bank does not answer")
-    bank.payments.append(ctx.due)  # None when somebody triggers it by hand, or replays it
+    bank.payments.append(ctx.due)  # None for a manual trigger or a replay
 
 
 SALARIES = pay_salaries.job(
@@ -96,7 +96,7 @@ async def test_a_bank_that_stays_away_makes_a_dead_letter_that_can_be_replayed()
         assert letter.error == "ConnectionError: the bank does not answer"
         bank.is_open = True
         await scheduler.replay(letter.run_id)
-        await clock.advance()  # no time passes, everything due now happens
+        await clock.advance()  # no time passes; runs everything that is due now
         assert not await scheduler.dead_letters()
         assert len(bank.payments) == 1
 

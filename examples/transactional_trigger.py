@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     raise SystemExit(f'{error}; it comes with: pip install "rota[postgres]"') from None
 
-SCHEMA = "rota_example"  # for everything this example makes; an application's tables may be anywhere in the database
+SCHEMA = "rota_example"  # the schema of this example; an application's tables may be in any schema of the database
 handlers = HandlerRegistry()
 
 
@@ -45,7 +45,7 @@ async def ship(ctx: JobContext, order: Order) -> None:
 
 
 async def place(scheduler: Scheduler, connection: asyncpg.Connection, order: Order, *, card: str) -> UUID:
-    """What a web application would do for a request: its own writes, the trigger, and something that may go wrong."""
+    """A web request: the application's own write, the trigger, and a step that may fail."""
     async with connection.transaction():
         await connection.execute(
             f"INSERT INTO {SCHEMA}.orders VALUES ($1, $2) ON CONFLICT DO NOTHING", order.number, order.article
@@ -99,5 +99,5 @@ if __name__ == "__main__":
         sys.exit(USAGE)
     try:
         asyncio.run(main(sys.argv[1]))
-    except (OSError, asyncpg.PostgresError) as error:  # a server that is not there, or does not let us in
+    except (OSError, asyncpg.PostgresError) as error:  # the server does not answer, or refuses the login
         sys.exit(f"{error}\n{USAGE}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rota import HandlerRegistry, JobContext, JobDefinition, Manual, RetryPolicy, RunState, Scheduler
 
-LEASE = timedelta(seconds=1)  # short, so that the take-over is quick to watch; the default is 30 seconds
+LEASE = timedelta(seconds=1)  # short, so that the take-over comes quickly; the default is 30 seconds
 handlers = HandlerRegistry()
 
 
@@ -30,7 +30,7 @@ async def export(ctx: JobContext) -> None:
     print(f"  attempt {ctx.attempt} runs in process {os.getpid()}, fencing token {ctx.fencing_token}", flush=True)
     if ctx.attempt == 1:
         say_who_runs()
-        await asyncio.sleep(3600)  # the first attempt never gets to its end
+        await asyncio.sleep(3600)  # the first attempt never ends
 
 
 async def node(url: str) -> None:

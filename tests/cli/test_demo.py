@@ -34,7 +34,7 @@ def events_of(played: list[str], job_id: str) -> list[str]:
 def test_the_failing_job_retries_becomes_a_dead_letter_and_is_replayed(played: list[str]) -> None:
     failures = ["Triggered", "Failed"] * 3
     assert events_of(played, "charge-cards") == ["Registered", *failures, "DeadLettered", "Triggered", "Succeeded"]
-    assert any("admins told: charge-cards is a dead letter after 3 attempts" in line for line in played)
+    assert any("admins notified: charge-cards is a dead letter after 3 attempts" in line for line in played)
 
 
 def test_the_overlapping_job_has_its_skips_on_record(played: list[str]) -> None:
@@ -88,7 +88,7 @@ def test_a_store_with_jobs_in_it_is_refused_and_left_alone(tmp_path: Path) -> No
     before = (tmp_path / "jobs.db").read_bytes()
     again = CliRunner().invoke(main, ["demo", "--seconds", "0", "--backend", url])
     assert again.exit_code == 2
-    assert "there are jobs in this store already" in again.output
+    assert "this store already contains jobs" in again.output
     assert (tmp_path / "jobs.db").read_bytes() == before
 
 

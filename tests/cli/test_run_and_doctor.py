@@ -121,7 +121,7 @@ def test_a_node_runs_what_another_process_triggers_and_drains_on_sigterm(folder:
     assert (folder / "finished").exists()
     assert asyncio.run(states("slow")) == [RunState.SUCCEEDED]
     assert "is at work on sqlite:rota.db" in output
-    assert "gone" in output
+    assert "the node has left" in output
 
 
 def test_a_second_signal_ends_sooner_and_the_run_is_handed_back(folder: Path) -> None:
@@ -208,9 +208,9 @@ def test_a_signal_while_the_store_is_waited_for_ends_at_once(folder: Path, numbe
         (["doctor", "--backend", "postgresql://host:-1/db"], "port"),
         (["doctor", "--backend", "postgresql://[::1/db"], "brackets"),
         (["db", "status", "postgresql://[::1/db"], "brackets"),
-        (["run", "shop_jobs:handlers", "--jobs", "JobDefinition"], "no list of JobDefinition"),
+        (["run", "shop_jobs:handlers", "--jobs", "JobDefinition"], "not a list of JobDefinition"),
         (["run", "shop_jobs:handlers", "--queues", "slow"], "NAME=SLOTS"),
-        (["run", "shop_jobs:handlers", "--queues", "slow=1,slow=2"], "'slow' is there twice"),
+        (["run", "shop_jobs:handlers", "--queues", "slow=1,slow=2"], "'slow' is given twice"),
         (["run", "shop_jobs:handlers", "--queues", "=2"], "'=2' is not of the form NAME=SLOTS"),
         (["run", "shop_jobs:handlers", "--queues", "slow=0"], "Error: queues['slow']: must be"),
         (["run", "shop_jobs:handlers", "--backend", "nonsense:x"], "no backend for that scheme"),
@@ -309,7 +309,7 @@ async def _store_a_job(name: str = "touch") -> None:
 def test_a_store_that_does_not_answer_is_told_before_it_is_given_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_WORTH_A_WORD", 0.0)
+    monkeypatch.setattr(run, "_SILENT_FOR", 0.0)
     monkeypatch.setattr(InProcessBackend, "open", _never)
     monkeypatch.setattr(InProcessBackend, "patience", timedelta(seconds=0.5))
     result = CliRunner().invoke(main, ["run", "shop_jobs:handlers", "--backend", "memory:"])

@@ -125,7 +125,11 @@ def test_nothing_is_said_where_no_job_waits_for_events(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("NOTHING", "'NOTHING' is no event store"), ("EVENT", "did you mean 'EVENTS'?"), ("tally", "is no event store")],
+    [
+        ("NOTHING", "'NOTHING' is not an event store"),
+        ("EVENT", "did you mean 'EVENTS'?"),
+        ("tally", "is not an event store"),
+    ],
 )
 def test_what_is_no_event_store_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -161,7 +161,7 @@ async def test_loops_take_their_turns_by_phase_at_each_instant() -> None:
         loop.start()
     await clock.advance(seconds(3))
     for loop in loops:
-        await loop.stop()
+        await loop.close()
     at_three = [name for instant, name in order if instant == START + seconds(3)]
     assert at_three[:3] == ["HEARTBEAT", "WORK", "TICK"]
 

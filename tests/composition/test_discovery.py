@@ -89,7 +89,7 @@ def test_a_broken_backend_of_somebody_else_is_not_taken_for_a_missing_extra(inst
 
 def test_what_is_no_backend_is_refused(installed: dict[str, str]) -> None:
     installed["mine"] = f"{__name__}:NoBackend"
-    with pytest.raises(ScheduleError, match="NoBackend, which is no Backend"):
+    with pytest.raises(ScheduleError, match="NoBackend, which is not a Backend"):
         open_backend("mine:")
 
 

@@ -165,5 +165,5 @@ def test_a_factory_must_say_what_it_makes() -> None:
 
 
 def test_a_class_is_not_registered_under_another_name_than_its_own() -> None:
-    with pytest.raises(InvalidHandler, match="calls itself 'summary'"):
+    with pytest.raises(InvalidHandler, match="handler_name is 'summary'"):
         HandlerRegistry().register("other")(SummaryHandler)

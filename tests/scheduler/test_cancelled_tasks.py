@@ -108,7 +108,7 @@ async def test_a_slot_cancelled_while_it_hands_back_keeps_neither_its_place_nor_
         leaving = asyncio.create_task(leave(node, ms(0), asyncio.Event()))
         await backend.is_asked.wait()
         tasks[0].cancel()
-        await until(lambda: not node.capacity.running and not len(node.held))
+        await until(lambda: not node.capacity.running and not len(node.holdings))
         await leaving
 
 

@@ -90,7 +90,7 @@ async def test_a_call_that_is_cancelled_inside_the_store_is_down() -> None:
 
 @pytest.mark.parametrize("is_stubborn", [False, True], ids=["hangs", "hangs and ignores its cancellation"])
 async def test_a_store_that_hangs_is_down(is_stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.scheduler.health_check._ANSWERS_WITHIN", 0.05)
+    monkeypatch.setattr("rota.scheduler.health_check._ANSWER_TIMEOUT", 0.05)
     back = asyncio.Event()
 
     async def hang() -> None:
@@ -257,4 +257,4 @@ async def test_leaving_a_store_that_is_gone_does_not_raise(body: str, caplog: py
         if body == "ended":
             go_on.set()
         assert (await scheduler.health()).status is Health.DOWN
-    assert "the store could not be told that this node leaves (LookupError)" in caplog.text
+    assert "this node could not sign off in the store (LookupError)" in caplog.text

@@ -56,7 +56,7 @@ async def test_whatever_blocks_the_event_loop_is_noticed_and_remembered_for_a_wh
         assert "too late" in (await _trouble(scheduler))["event loop"]
         for loop in scheduler._open().loops:
             loop.poke()
-        monkeypatch.setattr("rota.scheduler.health_check._REMEMBERS_BLOCKING", 0.0)
+        monkeypatch.setattr("rota.scheduler.health_check._REPORTED_FOR", 0.0)
         await _recovers(scheduler)
 
 

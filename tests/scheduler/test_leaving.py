@@ -185,7 +185,7 @@ async def test_a_body_that_a_node_left_behind_cannot_extend_its_lease() -> None:
             await started.wait()
         has_left.set()
         await until(lambda: bool(said))
-        assert "was given up" in said[0]
+        assert "was abandoned" in said[0]
         assert await client.admin.nodes() == ()
 
 
@@ -221,7 +221,7 @@ async def test_an_extension_under_way_when_its_node_leaves_is_not_asked_for_agai
         backend.is_away, asked = False, backend.asked
         await until(lambda: bool(said) or backend.asked > asked)
         assert await client.admin.nodes() == ()
-        assert "was given up" in said[0]
+        assert "was abandoned" in said[0]
 
 
 class _SlowToPart(InProcessBackend):
@@ -640,7 +640,7 @@ async def test_a_body_that_ends_just_before_it_would_be_given_up_is_handed_back(
             await started.wait()
             node = scheduler._open().node
         run = await client.get_run(run_id)
-        is_given_up = node.held.has_left_some_to_leases
+        is_given_up = node.holdings.has_left_some_to_leases
         assert run is not None
         assert run.state is (RunState.RUNNING if is_given_up else RunState.QUEUED)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rota import Failed, JobDefinition, Manual, Retry, RetryPolicy, RunState, Succeeded
 from rota.backend import Claim, FactKind, JobKey, Settlement
-from rota.decide.attempt import TRANSITIONS, Lost, Outcome, Raised, Refused, Stopped, TimedOut, decide
+from rota.decide.attempt import TRANSITIONS, Lost, Outcome, Raised, Stopped, TimedOut, Unprocessable, decide
 from rota.errors import error_text, safe_text
 from rota.model.ids import new_run_id
 from rota.model.run import AttemptOutcome, Cause
@@ -35,7 +35,7 @@ def decided(outcome: Outcome, **of: Any) -> Settlement:
     [
         (Succeeded(), 1), (Failed("no"), 1), (Failed("no"), 3), (Failed("no", permanent=True), 1), (TimedOut(), 1),
         (TimedOut(), 3), (Lost(), 1), (Lost(), 3), (Stopped("asked"), 1), (Retry(), 1), (Retry(), 3),
-        (Refused("missing handler", "x"), 1), (Raised(ValueError("no")), 1), (Raised(ValueError("no")), 3),
+        (Unprocessable("missing handler", "x"), 1), (Raised(ValueError("no")), 1), (Raised(ValueError("no")), 3),
     ],
 )  # fmt: skip
 def test_every_decision_is_a_row_of_the_table(outcome: Outcome, attempt: int) -> None:
@@ -56,7 +56,7 @@ def test_every_decision_is_a_row_of_the_table(outcome: Outcome, attempt: int) ->
         (Lost(), 2, RunState.RETRYING),
         (Lost(), 3, RunState.DEAD),
         (Stopped("asked"), 1, RunState.CANCELLED),
-        (Refused("missing handler", "x"), 1, RunState.DEAD),
+        (Unprocessable("missing handler", "x"), 1, RunState.DEAD),
     ],
 )
 def test_an_outcome_leads_to_its_state(outcome: Outcome, attempt: int, state: RunState) -> None:

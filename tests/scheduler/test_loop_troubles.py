@@ -49,6 +49,6 @@ async def test_a_turn_that_asked_nothing_is_no_sign_that_the_store_is_back(caplo
     loop = Loop("work", turn, SystemClock())
     loop.start()
     await until(lambda: turns > 8)
-    await loop.stop()
+    await loop.close()
     assert loop.failures == 2
     assert "again, after" not in caplog.text

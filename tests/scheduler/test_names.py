@@ -27,7 +27,7 @@ async def test_admin_takes_nothing_that_is_not_a_name(odd: Any) -> None:
 
 
 async def test_only_so_many_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.scheduler.triggers._KNOWN_KEYS", 2)
+    monkeypatch.setattr("rota.scheduler.triggers._MAX_KNOWN_KEYS", 2)
     async with Scheduler(InProcessBackend(), registry(), concurrency=0) as scheduler:
         for number in range(5):
             await scheduler.schedule(manual(f"job-{number}", "any"))

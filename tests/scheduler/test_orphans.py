@@ -64,7 +64,7 @@ async def test_what_is_being_handed_back_is_not_begun_by_a_repeat_of_its_claim()
         for job_id in ("stubborn", "stray"):
             await scheduler.schedule(manual(job_id))
         stubborn_id, node = await scheduler.trigger_once("stubborn"), scheduler._open().node
-        await until(lambda: len(node.held) == 1)
+        await until(lambda: len(node.holdings) == 1)
         backend.loses = True
         stray_id = await scheduler.trigger_once("stray")
         async with asyncio.timeout(PATIENCE):
@@ -122,7 +122,7 @@ async def test_a_body_given_up_after_its_lease_could_not_be_renewed_is_no_stray(
         run_id = await scheduler.trigger_once("stubborn")
         await until(lambda: bool(starts))
         parts = scheduler._open()
-        (held,) = parts.node.held
+        (held,) = parts.node.holdings
         parts.node.lose(held)
         parts.node.give_up(held)
         for _ in range(3):

@@ -49,4 +49,4 @@ async def test_a_body_that_was_asked_to_stop_before_it_began_never_begins() -> N
         assert (await ran(scheduler, "other")).state is RunState.SUCCEEDED
         assert began == ["other"]
         node = scheduler._open().node
-        assert (node.capacity.running, len(node.held)) == (0, 0), "every slot is free again, once"
+        assert (node.capacity.running, len(node.holdings)) == (0, 0), "every slot is free again, once"

@@ -105,7 +105,7 @@ async def test_a_job_is_registered_when_a_slow_sweep_has_delivered_what_was_writ
     ):
         two_sweeps = two._open().sweep
         assert two_sweeps is not None
-        await two_sweeps.loop.stop()  # or it may be the one that reads the event
+        await two_sweeps.loop.close()  # or it may be the one that reads the event
         await delivers(slow, one, events)
         scheduling = asyncio.create_task(two.schedule(job("newer")))
         await asyncio.wait({scheduling}, timeout=0.2)
@@ -154,7 +154,7 @@ async def test_nobody_waits_for_ever_for_a_node_that_hangs_while_it_delivers(
     ):
         two_sweeps = two._open().sweep
         assert two_sweeps is not None
-        await two_sweeps.loop.stop()
+        await two_sweeps.loop.close()
         await delivers(slow, one, events)
         with pytest.raises(TimeoutError):
             await two.schedule(job("newer"))

@@ -67,7 +67,7 @@ async def test_a_run_of_which_nothing_can_be_stored_is_left_to_its_lease(caplog:
     async with _node(backend) as scheduler:
         await _both(scheduler)
         odd = await scheduler.trigger_once("odd")
-        await until(lambda: "left to its lease" in caplog.text)
+        await until(lambda: "it stays until its lease ends" in caplog.text)
         assert (await ran(scheduler, "even")).state is RunState.SUCCEEDED
         backend.refused = frozenset()
         letter = await scheduler.wait(odd, SECONDS)

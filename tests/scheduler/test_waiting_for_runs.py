@@ -79,7 +79,7 @@ async def test_a_run_that_ended_elsewhere_and_was_forgotten_is_told_apart_from_o
         await asyncio.sleep(0)
         async with _node(backend) as other:
             await other.wait(await other.trigger_once("quick"), SECONDS)
-        assert "retention has forgotten it" in await waiting
+        assert "retention has deleted it" in await waiting
         assert "forgotten" not in await _missed(client, uuid4())
 
 

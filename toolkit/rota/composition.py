@@ -4,7 +4,7 @@
     async with container.scheduler() as scheduler: ...
 
 `ROTA_JOBS_ENABLED` and `ROTA_BACKEND` override the dict. Connections and clients are opened outside and passed in,
-because a graph with async resources would hand out futures instead of objects.
+because a graph with async resources would return futures instead of objects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO = frozenset({"0", "false", "no", "off"})
 
 @frozen
 class JobSettings:
-    """`options` are passed on to `Scheduler` as keyword arguments, by their names."""
+    """`options` are keyword arguments of `Scheduler`."""
 
     enabled: bool = True
     backend: str = field(default="memory:", repr=False)  # may hold a password (OPS-3)
@@ -39,7 +39,7 @@ class JobSettings:
 
     @classmethod
     def read(cls, values: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> JobSettings:
-        """From a dict (`enabled`, `backend`, `options`) and the environment, which wins."""
+        """From a dict (`enabled`, `backend`, `options`) and the environment, which overrides it."""
         try:
             settings = cls(**(values or {}))
         except TypeError:
@@ -97,9 +97,9 @@ def compose(
     notifier: Notifier | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> JobContainer:
-    """Put an application's jobs together; fails at once, and by name, when something is missing.
+    """Wire an application's jobs; raises at once if something is missing, and names it.
 
-    `factories` are handler classes by name, with what they need: `{"mail": providers.Factory(MailHandler, smtp=smtp)}`;
+    `factories` make handlers with arguments, by name: `{"mail": providers.Factory(MailHandler, smtp=smtp)}`;
     an instance is made for each attempt. Values of `services` may be providers too.
     """
     read = settings if isinstance(settings, JobSettings) else JobSettings.read(settings, environ)

@@ -1,8 +1,8 @@
-"""Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and whatever else is installed (CAP-1).
+"""Backends by URL: `memory:`, `sqlite:jobs.db`, `postgresql://…`, and any other installed backend (CAP-1).
 
 A distribution offers a backend as an entry point of the group `rota.backends`: the name is the scheme, the object a
-`Backend` class. Its class method `from_url(url)` makes one, with `clock=…` on another clock; a class without that
-method is made by its constructor, with `precision=…` if the URL has `?precision=second`.
+`Backend` class. Its class method `from_url(url)` makes the backend, with `clock=…` on another clock. Without that
+method the constructor is called, with `precision=…` if the URL has `?precision=second`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXTRAS = {"postgres": "postgres", "postgresql": "postgres"}
 
 
 def open_backend(url: str, *, clock: Clock | None = None) -> Backend:
-    """Make (not yet open) the backend that a URL stands for, on its own clock or on the one given (TIME-1).
+    """Make the backend of a URL, without opening it, on its own clock or on the one given (TIME-1).
 
     The URL may hold a password: no error shows it (OPS-3).
     """
@@ -50,7 +50,7 @@ def _from_url(make: Any, url: str, options: dict[str, Any]) -> object:
 
 
 def _check_ports(url: str) -> None:
-    """Of every host: some databases take several. Raises a ValueError."""
+    """Check the ports of all hosts: some databases accept several. Raises a ValueError."""
     hosts = urlsplit(url).netloc.rpartition("@")[2]
     for port in re.findall(r":(\d+)(?:,|$)", hosts):
         if not 0 < int(port[:9]) <= 65535:
@@ -58,7 +58,7 @@ def _check_ports(url: str) -> None:
 
 
 def _constructor_options(scheme: str, rest: str) -> dict[str, Any]:
-    """Backends without `from_url` know one option in their URL: `?precision=second`."""
+    """The option of a URL for backends without `from_url`: `?precision=second`."""
     if not rest:
         return {}
     name, _, value = rest.removeprefix("?").partition("=")
@@ -70,7 +70,7 @@ def _constructor_options(scheme: str, rest: str) -> dict[str, Any]:
 
 
 def known_schemes() -> list[str]:
-    """The schemes that are installed, or could be."""
+    """The schemes of installed backends and of extras."""
     return sorted({entry.name for entry in entry_points(group=GROUP)} | set(_EXTRAS))
 
 
@@ -94,5 +94,7 @@ def _unknown(scheme: str) -> MissingExtra | ScheduleError:
 
 def _checked(scheme: str, made: object) -> Backend:
     if not isinstance(made, Backend):
-        raise ScheduleError("backend", f"the entry point {scheme!r} made a {type(made).__name__}, which is no Backend")
+        raise ScheduleError(
+            "backend", f"the entry point {scheme!r} made a {type(made).__name__}, which is not a Backend"
+        )
     return made

@@ -1,6 +1,6 @@
-"""Every error Rota raises. Each names the wrong value and, where there is one, the way out.
+"""Every error Rota raises. Each names the wrong value and, where possible, the remedy.
 
-At the end: how exceptions of other people's code are turned into text.
+At the end: functions that turn exceptions of other code into text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _QUOTED = 100  # characters of a value that an error text repeats
 
 
 class RotaError(Exception):
-    """The base of everything Rota raises on purpose."""
+    """The base of all errors that Rota raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Constructors take other arguments than the message: pickling must not call them with it.
+        # By default unpickling would call the constructor with the message, but constructors take other arguments.
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
@@ -67,7 +67,7 @@ class PayloadTooLarge(ScheduleError):
 
 
 class UnsupportedCapability(ScheduleError):
-    """The backend does not declare a capability that was asked for (CAP-1); names it, and those there are."""
+    """The backend does not declare a required capability (CAP-1); names it, and those that it has."""
 
     def __init__(self, backend: str, asked: str, offered: str, *, field: str = "requires") -> None:
         super().__init__(
@@ -87,7 +87,7 @@ def _way_out(asked: str, offered: str) -> str:
 
 
 class UnsupportedPrecision(UnsupportedCapability):
-    """A precision finer than the backend honours (CAP-2)."""
+    """A precision finer than the backend supports (CAP-2)."""
 
     def __init__(self, backend: str, asked: str, offered: str) -> None:
         super().__init__(backend, f"precision {asked}", f"precision {offered}", field="precision")
@@ -107,7 +107,7 @@ class RunNotFound(RotaError, LookupError):
 
     def __init__(self, run_id: object, scope_id: str, was_there: bool = False) -> None:
         what = f"there is no such run {run_id} in scope {scope_id!r}"
-        super().__init__(f"{what} any more: it has ended, and retention has forgotten it" if was_there else what)
+        super().__init__(f"{what} any more: it has ended, and retention has deleted it" if was_there else what)
         self.run_id = run_id
         self.scope_id = scope_id
 
@@ -137,8 +137,8 @@ class LaneFull(RotaError):
 class TriggersRefused(RotaError):
     """Some of many triggers were refused; the others are stored (MANUAL-1).
 
-    `refused` gives the reason by position: `JobNotFound`, `LaneFull`, `ScheduleError` (the job belongs to another
-    handler), or the store's own trouble. `run_ids` are those of all triggers in their order, None for a refused one.
+    `refused` gives the error by position: `JobNotFound`, `LaneFull`, `ScheduleError` (the job belongs to another
+    handler), or an error of the store. `run_ids` are those of all triggers in their order, None for a refused one.
     """
 
     def __init__(self, refused: Mapping[int, RotaError], run_ids: Sequence[UUID | None]) -> None:
@@ -152,14 +152,14 @@ class TriggersRefused(RotaError):
 
 
 class StoreUnavailable(RotaError):
-    """The store did not take the call: nothing happened, and the call may be repeated."""
+    """The store could not be reached: nothing happened, and the call may be repeated."""
 
 
 class OutcomeUnknown(RotaError):
-    """The call may or may not have happened (OPS-2); the error carries what to look for.
+    """The call may or may not have happened (OPS-2); the error says how to find out.
 
-    `run_id` is the id that the run has if it was stored, `job_id` and `scope_id` say of which job, `key` is the
-    idempotency key of the call. Each is None where the call had none.
+    `run_id` is the id that the run has if it was stored, `job_id` and `scope_id` name its job, `key` is the idempotency
+    key of the call. Each is None if the call had none.
     """
 
     def __init__(
@@ -184,23 +184,23 @@ class OutcomeUnknown(RotaError):
     def _way_out(self) -> str:
         scope = "" if self.scope_id is None else f", scope_id={self.scope_id!r}"
         if self.key is not None:
-            return f"repeat it with the same key {self.key!r}: it happens once"
+            return f"repeat it with the same key {self.key!r}: it will happen only once"
         if self.run_id is not None:
             look = f"get_run(UUID('{self.run_id}'){scope})"
-            return f"{look} shows the run if it did; a call with an idempotency key can simply be repeated"
+            return f"{look} shows the run if it happened; a call with an idempotency key can be repeated safely"
         if self.job_id is not None:
-            return f"status({self.job_id!r}{scope}) shows how the job stands; the same call may be repeated"
-        return "look before you repeat it, or use an idempotency key"
+            return f"status({self.job_id!r}{scope}) shows the state of the job; the same call may be repeated"
+        return "check before you repeat it, or use an idempotency key"
 
     def about(
         self, *, scope_id: str, job_id: str | None = None, run_id: UUID | None = None, key: str | None = None
     ) -> OutcomeUnknown:
-        """The same error, naming the call that it befell."""
+        """The same error with the details of the failed call."""
         return OutcomeUnknown(self.reason, run_id=run_id, job_id=job_id, scope_id=scope_id, key=key)
 
 
 class SchemaMismatch(RotaError):
-    """The database's schema does not fit this version of Rota; says how to migrate it."""
+    """The database's schema does not match this version of Rota; says how to migrate it."""
 
 
 class NotPermitted(RotaError):
@@ -224,7 +224,7 @@ class NotSettled(RotaError):
 
 
 class MissingExtra(RotaError, ImportError):
-    """An optional part is not installed; the message has the command that installs what it consists of."""
+    """An optional part is not installed; the message contains the command that installs its packages."""
 
     def __init__(self, extra: str, purpose: str = "") -> None:
         what = f" ({purpose})" if purpose else ""
@@ -267,8 +267,8 @@ class InvalidHandler(ScheduleError):
 class ServiceNotFound(RotaError, LookupError):
     """No service is offered to handlers under that type or name.
 
-    `offered` lists those there are, and so does a traceback. The text does not: it is stored as the run's error, which
-    tenants read (ID-2).
+    `offered` lists the existing services, and so does a traceback. The text does not: it is stored as the run's error,
+    which tenants read (ID-2).
     """
 
     def __init__(self, wanted: str, offered: list[str]) -> None:
@@ -278,13 +278,13 @@ class ServiceNotFound(RotaError, LookupError):
         self.offered = offered
 
 
-# --- errors of others: how they are recorded and logged ---
+# --- errors of other code: how they are recorded and logged ---
 
 MAX_ERROR = 8 * 1024  # bytes of UTF-8
 
-_name_of_type: Any = type.__dict__["__name__"]  # read past a metaclass, which may raise
+_name_of_type: Any = type.__dict__["__name__"]  # a metaclass may override the attribute and raise
 _module_of_type: Any = type.__dict__["__module__"]
-_exact: Any = str.__str__  # of a subclass it makes a plain str
+_exact: Any = str.__str__  # turns a subclass of str into a plain str
 _traceback_of: Any = BaseException.__dict__["__traceback__"]
 
 
@@ -299,7 +299,7 @@ def safe_text(value: object) -> str:
 
 
 def type_name(value: object) -> str:
-    """The name of its class, whatever the class makes of being asked."""
+    """The name of its class, even if the class overrides `__name__`."""
     return safe_text(_name_of_type.__get__(type(value)))
 
 
@@ -310,18 +310,18 @@ def error_text(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """Its traceback, also where the class hides it."""
+    """Its traceback, even if the class overrides the attribute."""
     found: TracebackType | None = _traceback_of.__get__(error)
     return found
 
 
 def without_text(error: BaseException) -> Exception:
-    """An exception of the same name and traceback that says nothing: for logs that must not quote others (OPS-3)."""
+    """An exception of the same name and traceback without text: for logs that must not contain foreign text (OPS-3)."""
     return stand_in(error, "")
 
 
 def stand_in(error: BaseException, text: str) -> Exception:
-    """An exception of the same name and traceback that says `text`, and can be printed (LOG-2)."""
+    """An exception of the same name and traceback with this text, which can be printed (LOG-2)."""
     names = {"__module__": safe_text(_module_of_type.__get__(type(error)))}
     instead: Exception = type(type_name(error), (Exception,), names)(*([text] if text else []))
     return instead.with_traceback(traceback_of(error))

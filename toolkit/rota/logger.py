@@ -1,4 +1,4 @@
-"""Loggers that never raise: a failing logging handler must not cost a run its settlement or a node its slot (LOG-2)."""
+"""Loggers that never raise: a failing logging handler must not lose a settlement or kill a slot (LOG-2)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 
 class SafeLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose handlers and filters may raise; what they raise is printed to stderr, as `logging` does itself."""
+    """Catches exceptions of logging handlers and filters, and prints them to stderr, as `logging` does itself."""
 
     def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
-        """As `Logger.log`; every other method of the adapter comes through here."""
+        """As `Logger.log`; every other method of the adapter calls this one."""
         if not self.isEnabledFor(level):
             return
         options["stacklevel"] = options.get("stacklevel", 1) + 1  # the caller's line, not this one
@@ -24,12 +24,12 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
             _report(self.logger.name, error)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Nothing is added."""
+        """Add nothing."""
         return msg, kwargs
 
 
 def safe_logger(name: str) -> SafeLogger:
-    """The logger of this name, made safe."""
+    """The logger of this name, wrapped."""
     return SafeLogger(logging.getLogger(name))
 
 

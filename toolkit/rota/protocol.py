@@ -15,7 +15,7 @@ from rota.model.validation import DEFAULT_SCOPE
 
 
 class JobScheduler(Protocol):
-    """Entering starts the node, leaving drains it; methods work only inside; entering twice raises."""
+    """Entering starts the node, leaving drains it; methods work only in between; entering twice raises."""
 
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome: ...
     async def unschedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> bool: ...

@@ -84,18 +84,22 @@ class Store(Backend):
         if lane.letters is None:
             lane.letters = []
         lane.letters.append(run)
-        at = run.ended_at or self.clock.now()
-        self._tell(run, FactKind.DEAD_LETTERED, at, self._outboxes[Audience.ADMINS])
+        self._tell_admins(run, run.ended_at or self.clock.now())
 
     def _forget(self, run: Run) -> None:
         self._runs.pop(run.run_id.int, None)
 
-    def _tell(self, run: Run, kind: FactKind, now: datetime, outbox: Outbox | None = None) -> None:
-        """Record a fact, for the event store unless another outbox is named."""
+    def _tell(self, run: Run, kind: FactKind, now: datetime) -> None:
         error = None if kind is FactKind.TRIGGERED else run.error
-        (outbox or self._facts).add(Fact(
+        self._facts.add(Fact(
             next(self._order), kind, now, run.definition, run.run_id, run.attempt, 0, run.cause, run.due,
             run.started_at, error, run.start_at, run.records, run.depth + 1,
+        ))  # fmt: skip
+
+    def _tell_admins(self, letter: Run, now: datetime) -> None:
+        self._outboxes[Audience.ADMINS].add(Fact(
+            next(self._order), FactKind.DEAD_LETTERED, now, letter.definition, letter.run_id, letter.attempt, 0,
+            letter.cause, letter.due, letter.started_at, letter.error, None, letter.records, letter.depth + 1,
         ))  # fmt: skip
 
     def _refresh(self, lane: Lane, now: datetime) -> None:

@@ -77,7 +77,7 @@ async def _schedules(jobs: int, ticks: int, idle: int) -> dict[str, Any]:
 async def _ticker(scheduler: Scheduler) -> Ticker:
     """The scheduler's ticker, its own loop stopped: here the clock says when it takes its turns."""
     ticker = scheduler._open().ticker
-    await ticker.loop.stop()
+    await ticker.loop.close()
     return ticker
 
 

@@ -33,7 +33,7 @@ from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, MakeHarness, on, replaced
 
 _A_DAY = timedelta(days=1)
-_why_final = decide_attempt._why_final
+_why_final = decide_attempt._final_reason
 _init = Node.__init__
 
 
@@ -255,5 +255,5 @@ FAULTS = [
     ), _settling(_losses_are_quiet)),
     Fault("a run may be lost for ever", "LEASE-3", of(
         "LEASE-3", "a_run_that_kills_nodes_does_not_go_round_for_ever",
-    ), patch=replaced(decide_attempt, "_why_final", _survives_losses)),
+    ), patch=replaced(decide_attempt, "_final_reason", _survives_losses)),
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, on, replaced
 
 _until_empty = shutdown._until_empty
-_accept = executor._accept
+_accept = executor._outcome_of_result
 _open = BackendHarness.open
 
 
@@ -133,7 +133,7 @@ FAULTS = [
     ), on(HandBackQueuesUp)),
     Fault("results given on leaving are thrown away", "LEASE-5", of(
         "LEASE-5", "a_result_given_on_leaving_is_not_thrown_away",
-    ), patch=replaced(executor, "_accept", _throws_results_away)),
+    ), patch=replaced(executor, "_outcome_of_result", _throws_results_away)),
     Fault("a node waits for stubborn bodies", "LEASE-5", of(
         "LEASE-5", "a_stubborn_body_does_not_keep_the_node_from_leaving",
     ), patch=replaced(shutdown, "_until_empty", _takes_its_time)),

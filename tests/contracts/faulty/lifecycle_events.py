@@ -168,7 +168,7 @@ def _goes_on(self: Relay, key: JobKey, fact: Fact, error: Exception) -> bool:
     return True
 
 
-_hold_up = Relay._hold_up
+_hold_up = Relay._delay
 
 
 async def _stops_at_the_first(self: Relay, facts: list[Fact]) -> None:
@@ -283,7 +283,7 @@ FAULTS = [
         "refused events are dropped",
         "HIST-4",
         of("HIST-4", "a_failing_event_store_does_not_lose_events"),
-        patch=replaced(Relay, "_hold_up", _drops),
+        patch=replaced(Relay, "_delay", _drops),
     ),
     Fault(
         "nothing starts until all is told",
@@ -302,7 +302,7 @@ FAULTS = [
         "HIST-4",
         of("HIST-4", "events_do_not_overtake_a_refused_one"),
         on(OneBatch),
-        replaced(Relay, "_hold_up", _goes_on),
+        replaced(Relay, "_delay", _goes_on),
     ),
     Fault(
         "a refused event holds up everything",

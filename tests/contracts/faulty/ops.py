@@ -13,7 +13,7 @@ from attrs import evolve
 from rota.access import AccessContext, JobApi, Role, api
 from rota.access.audit import Audit
 from rota.backend import Fact, NewRun, Refusal
-from rota.decide.attempt import Refused
+from rota.decide.attempt import Unprocessable
 from rota.errors import PayloadTooLarge, StoreUnavailable
 from rota.model.definition import JobDefinition
 from rota.model.health import Health, HealthReport
@@ -28,7 +28,7 @@ from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, Patch, Wrapped, nodes, on, replaced
 
 _perform = Executor.perform
-_judge = executor._judge
+_judge = executor._outcome_of_error
 _details = Fact.details
 _take_turn = Loop._take_turn
 
@@ -90,8 +90,8 @@ async def _logs(runs: Executor, held: RunningAttempt) -> Any:
 
 
 def _quotes(held: RunningAttempt, error: BaseException) -> Any:
-    if isinstance(error, executor._NotItsPayload):
-        return Refused("undecodable payload", f"{error} in {held.claim.payload!r}")
+    if isinstance(error, executor._PayloadNotDecoded):
+        return Unprocessable("undecodable payload", f"{error} in {held.claim.payload!r}")
     return _judge(held, error)
 
 
@@ -150,7 +150,7 @@ FAULTS = [
     ), patch=replaced(Executor, "perform", _logs)),
     Fault("a decode error quotes the payload", "ACCESS-2", of(
         "ACCESS-2", "a_decode_error_does_not_quote_the_payload",
-    ), patch=replaced(executor, "_judge", _quotes)),
+    ), patch=replaced(executor, "_outcome_of_error", _quotes)),
     Fault("events carry payloads", "OPS-3", of(
         "OPS-3", "a_payload_is_not_told",
     ), patch=replaced(Fact, "details", _tells)),

@@ -24,10 +24,10 @@ from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, MakeHarness, Patch, all_of, on, replaced
 
 _wait_after = decide_attempt.wait_after
-_why_final = decide_attempt._why_final
+_why_final = decide_attempt._final_reason
 _nominal = decide_attempt.nominal_backoff
-_judge = executor._judge
-_accept = executor._accept
+_judge = executor._outcome_of_error
+_accept = executor._outcome_of_result
 
 
 def _shows(wrong: Callable[[JobRun], JobRun]) -> MakeHarness:
@@ -128,7 +128,7 @@ class StopsAtTheUnknown(InProcessBackend):
 
 
 def _why(wrong: Callable[[Claim, Any, datetime], str | None]) -> Patch:
-    return replaced(decide_attempt, "_why_final", wrong)
+    return replaced(decide_attempt, "_final_reason", wrong)
 
 
 def _one_more(claim: Claim, outcome: Any, now: datetime) -> str | None:
@@ -175,7 +175,7 @@ def _half(claim: Claim, outcome: Any, rng: Callable[[], float]) -> timedelta:
 
 
 def _accepting(wrong: Callable[[Any], Any]) -> Patch:
-    return replaced(executor, "_accept", lambda held, result: _accept(held, wrong(result)))
+    return replaced(executor, "_outcome_of_result", lambda held, result: _accept(held, wrong(result)))
 
 
 def _judging(kind: type[BaseException], wrong: Callable[[RunningAttempt, BaseException], Any]) -> Patch:
@@ -184,7 +184,7 @@ def _judging(kind: type[BaseException], wrong: Callable[[RunningAttempt, BaseExc
     def judge(held: RunningAttempt, error: BaseException) -> Any:
         return wrong(held, error) if isinstance(error, kind) else _judge(held, error)
 
-    return replaced(executor, "_judge", judge)
+    return replaced(executor, "_outcome_of_error", judge)
 
 
 def _missing(claim: Claim) -> Failed:
@@ -280,7 +280,7 @@ FAULTS = [
     ), patch=_why(_never_permanent)),
     Fault("an undecodable payload is retried", "RETRY-3", of(
         "RETRY-3", "an_undecodable_payload_is_not_retried", "an_undecodable_payload_does_not_stop_the_queue",
-    ), patch=_judging(executor._NotItsPayload, lambda held, error: Failed("undecodable"))),
+    ), patch=_judging(executor._PayloadNotDecoded, lambda held, error: Failed("undecodable"))),
     Fault("dead_letter_after is ignored", "RETRY-3", of(
         "RETRY-3", "attempts_do_not_go_on_after_dead_letter_after",
     ), patch=_why(_at_any_age)),

@@ -22,7 +22,7 @@ from tests.contracts.faulty._naming import of
 from tests.contracts.faulty.base import Fault, MakeHarness, on, replaced
 
 _A_DAY = timedelta(days=1)
-_accept = executor._accept
+_accept = executor._outcome_of_result
 _time_out = Node.time_out
 _cancel = Node.cancel
 
@@ -69,7 +69,7 @@ FAULTS = [
     ), _timeouts(lambda timeout: timeout / 2)),
     Fault("what a body returns after its timeout counts", "LEASE-4", of(
         "LEASE-4", "a_late_success_is_not_accepted",
-    ), patch=replaced(executor, "_accept", _accepts_late)),
+    ), patch=replaced(executor, "_outcome_of_result", _accepts_late)),
     Fault("a thread never hears of its timeout", "LEASE-4", of(
         "LEASE-4", "a_thread_is_not_left_in_the_dark_about_its_timeout",
     ), patch=replaced(JobContext, "cancelled", False)),
@@ -82,5 +82,5 @@ FAULTS = [
     ), patch=replaced(Node, "cancel", _endless_grace)),
     Fault("a timeout is final", "LEASE-4", of(
         "LEASE-4", "a_timeout_is_not_the_end_of_the_run",
-    ), patch=replaced(decide_attempt, "_why_final", _is_final)),
+    ), patch=replaced(decide_attempt, "_final_reason", _is_final)),
 ]  # fmt: skip

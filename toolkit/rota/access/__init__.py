@@ -1,4 +1,4 @@
-"""Acting for somebody: who may do what, and what of it is written down (ACCESS-1, ACCESS-2)."""
+"""Calls in the name of a user: permissions and audit (ACCESS-1, ACCESS-2)."""
 
 from __future__ import annotations
 

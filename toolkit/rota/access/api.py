@@ -1,4 +1,4 @@
-"""`JobApi`: any scheduler, for one caller with roles."""
+"""`JobApi`: a scheduler for one caller with roles."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class JobApi:
 
     @property
     def context(self) -> AccessContext:
-        """Who acts."""
+        """The caller, with scope and roles."""
         return self._context
 
     # --- writes ---
 
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
-        """Store the job; its scope and creator are those of the context, whatever the definition says."""
+        """Store the job, with the scope and creator of the context in place of the definition's."""
         target = getattr(definition, "job_id", definition) if is_a(definition, JobDefinition) else definition
         return await self._write("schedule", target, lambda: self._scheduler.schedule(self._own(definition)))
 
@@ -105,7 +105,7 @@ class JobApi:
         return await self._write("discard", run_id, lambda: self._scheduler.discard(run_id, scope_id=self._scope))
 
     async def reveal_payload(self, job_id: str) -> bytes:
-        """The payload of a job, for OWNER and ADMIN; the audit is written first, or nothing is shown (ACCESS-2)."""
+        """The payload of a job, for OWNER and ADMIN; if the audit cannot be written it raises (ACCESS-2)."""
         await self._permit("reveal_payload", job_id, self._context.may_write)
         payload = await self._tried("reveal_payload", job_id, lambda: self._payload(job_id))
         await self._audit.record(Verdict.ALLOWED, "reveal_payload", job_id, f"{len(payload)} bytes")
@@ -147,7 +147,7 @@ class JobApi:
         )
 
     async def dead_letters(self, *, limit: int = 100, after: UUID | None = None) -> list[JobRun]:
-        """Runs that failed for good, oldest first."""
+        """A page of dead letters, oldest first."""
         return await self._read(
             "dead_letters",
             self._scope,
@@ -165,7 +165,7 @@ class JobApi:
         return self._context.scope_id
 
     def _own(self, definition: JobDefinition) -> JobDefinition:
-        """The definition in the context's scope and name."""
+        """The definition with the context's scope and subject."""
         definition = check_definition(definition)
         if not self._context.synthetic:
             for field in ("job_id", "handler_name", "queue"):
@@ -197,7 +197,7 @@ class JobApi:
     async def _tried(self, action: str, target: object, call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
-        except (Exception, asyncio.CancelledError) as error:  # a cancelled call may have happened all the same
+        except (Exception, asyncio.CancelledError) as error:  # also a cancelled call may have happened
             await self._audit.record_afterwards(Verdict.FAILED, action, target, kind_of(error))
             raise
 

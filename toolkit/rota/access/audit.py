@@ -20,7 +20,7 @@ from rota.model.validation import check_name, kind_of
 log = safe_logger("rota.access")
 
 ACCESS_MODULE = "_platform.access"
-_LONGEST = 500  # characters of a target
+_MAX_LENGTH = 500  # characters of a target
 
 
 class Verdict(Enum):
@@ -32,7 +32,7 @@ class Verdict(Enum):
 
 
 class Audit:
-    """Writes down the actions of one context."""
+    """Records the actions of one context."""
 
     def __init__(self, context: AccessContext, events: EventStore | None, clock: Clock) -> None:
         self._context = context
@@ -40,16 +40,16 @@ class Audit:
         self._clock = clock
 
     async def record(self, verdict: Verdict, action: str, target: object, detail: str | None = None) -> None:
-        """One entry about `target`, a job id or run id. Raises what the event store raises."""
+        """Write one entry about `target`, a job id or run id. Errors of the event store are raised."""
         level = logging.INFO if verdict is Verdict.ALLOWED else logging.WARNING
-        who, name = self._context, _text(target)
-        log.log(level, "%s: %r %s %r in scope %r", verdict.value, who.subject, action, name, who.scope_id)
+        context, name = self._context, _text(target)
+        log.log(level, "%s: %r %s %r in scope %r", verdict.value, context.subject, action, name, context.scope_id)
         if self._events is not None:
             await self._events.write(self._event(verdict, action, target, detail))
 
     async def record_afterwards(self, verdict: Verdict, action: str, target: object, detail: str | None = None) -> None:
-        """The same after the action: if the event store fails, that is logged and the action stands. The entry is
-        written even if the caller is cancelled meanwhile."""
+        """The same after the action: an error of the event store is only logged. The entry is written even if the
+        caller is cancelled meanwhile."""
         try:
             await asyncio.shield(self.record(verdict, action, target, detail))
         except (Exception, asyncio.CancelledError) as error:
@@ -59,27 +59,27 @@ class Audit:
             log.error("the audit of %r on %r could not be written", action, name, exc_info=without_text(error))
 
     def _event(self, verdict: Verdict, action: str, target: object, detail: str | None) -> PlatformEvent:
-        who = self._context
+        context = self._context
         data = {
             "action": action,
             "target": _text(target),
-            "subject": who.subject,
-            "scope_id": who.scope_id,
-            "roles": sorted(role.value for role in who.roles),
-            "synthetic": who.synthetic,
+            "subject": context.subject,
+            "scope_id": context.scope_id,
+            "roles": sorted(role.value for role in context.roles),
+            "synthetic": context.synthetic,
             "detail": detail,
         }
         return PlatformEvent(
-            ACCESS_MODULE, verdict.value, who.scope_id, json.dumps(data).encode(),
+            ACCESS_MODULE, verdict.value, context.scope_id, json.dumps(data).encode(),
             subject=_subject(target), occurred_at=self._clock.now(),
         )  # fmt: skip
 
 
 def _text(target: object) -> str:
-    """A target as it is written down, whatever the caller gave: text up to a length, a run id, or the name of its
-    class. No method of the value is called: it could raise."""
+    """A target of any type as text: at most 500 characters, a run id, or the name of its class. No method of the value
+    is called: it could raise."""
     if issubclass(type(target), str):
-        return str.__str__(target)[:_LONGEST]  # pyright: ignore[reportArgumentType]
+        return str.__str__(target)[:_MAX_LENGTH]  # pyright: ignore[reportArgumentType]
     return str(target) if type(target) is UUID else f"<{kind_of(target)}>"
 
 

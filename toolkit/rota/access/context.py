@@ -1,4 +1,4 @@
-"""Who acts, where, and with which roles."""
+"""The caller, its scope and its roles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.model.validation import Checks, check_flag, check_name, items_of, memb
 
 
 class Role(Choice):
-    """What somebody is in a scope. OWNER and ADMIN may write, everybody may read."""
+    """A caller's role in a scope. OWNER and ADMIN may write, every role may read."""
 
     OWNER = "owner"
     ADMIN = "admin"
@@ -43,7 +43,8 @@ class AccessContext:
 
     @property
     def may_read(self) -> bool:
-        """Any role, or the platform itself; scopes beginning with `_` are the platform's alone (ID-2)."""
+        """True with any role, or for the platform itself; only the platform may read scopes that begin with `_`
+        (ID-2)."""
         return self.synthetic or (bool(self.roles) and not self.scope_id.startswith("_"))
 
     @property

@@ -1,4 +1,4 @@
-"""The entries of the outbox. A `Fact` is an `Event` too, so that telling it needs no second object (HIST-3)."""
+"""The entries of the outbox. A `Fact` is an `Event` too, so that delivering it needs no second object (HIST-3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rota.model.validation import LIFECYCLE_MODULE
 
 
 def schedule_text(definition: JobDefinition) -> str:
-    """The trigger as people write it."""
+    """The trigger as text for people."""
     trigger = definition.trigger
     if isinstance(trigger, Cron):
         plain = trigger.resolved(definition.scope_id, definition.job_id).expression
@@ -46,7 +46,7 @@ class Fact(Event):
         "attempt", "cause", "definition", "due", "error", "kind", "next_attempt_at", "records_processed", "revision",
         "seq", "started_at",
     )  # fmt: skip
-    # Facts are built on the hot path, where a frozen base would cost a call per field; both have to be replaced.
+    # Facts are built on the hot path: the frozen base's `__setattr__` would cost a call per field.
     __setattr__ = object.__setattr__
     __delattr__ = object.__delattr__
 
@@ -91,7 +91,7 @@ class Fact(Event):
 
     @property
     def event_type(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.kind._value_  # asked of every fact: `value` is a method call
+        return self.kind._value_  # read for every fact: `value` would be a method call
 
     @property
     def scope_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -107,7 +107,7 @@ class Fact(Event):
 
     @property
     def event_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Stable: the same fact told twice has the same id."""
+        """Stable: a fact that is delivered twice has the same id."""
         if self.caused_by is None:
             return f"{self.kind.value}-{self.revision}-{_digest(self.scope_id, self.subject)}"
         return f"{self.kind.value}-{self.caused_by}-{self.attempt}"
@@ -140,7 +140,7 @@ class Fact(Event):
         return (self.occurred_at - self.started_at) / timedelta(milliseconds=1)
 
     def as_event(self) -> Event:
-        """A plain, encoded copy, for stores that keep values of their own."""
+        """A plain copy with encoded data, for event stores that keep objects."""
         return Event(
             self.source_module, self.event_type, self.scope_id, self.data, self.subject, self.event_id,
             self.occurred_at, self.caused_by, self.depth,

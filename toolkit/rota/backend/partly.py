@@ -10,8 +10,8 @@ from rota.errors import OutcomeUnknown, StoreUnavailable
 
 @contextmanager
 def partly(stored: Iterable[object]) -> Generator[None]:
-    """Raise `OutcomeUnknown` in place of `StoreUnavailable`, which says that nothing is stored, once any of `stored` is
-    true."""
+    """Once any of `stored` is true, raise `OutcomeUnknown` in place of `StoreUnavailable`, which means that nothing is
+    stored."""
     try:
         yield
     except StoreUnavailable as error:

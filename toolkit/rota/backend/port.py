@@ -7,11 +7,11 @@ that writes:
 - do the guards hold, is a repeat the same request, and is an idempotency key taken;
 - is the lane busy (then a tick is skipped), full (then a run is refused) or claimable, and which lane comes first;
 - does any node have the handler (`rota.backend.liveness`);
-- which jobs hear an event, and is its chain of causes too deep (`rota.decide.events`);
+- which jobs match an event, and is its chain of causes too deep (`rota.decide.events`);
 - is a settlement overruled, because the run was asked to stop or its job was removed (`Settlement.overruled`);
 - are two consecutive decisions alike, so that they become one row;
 - which node holds a lock, or relays to an audience;
-- which finished runs are forgotten.
+- which finished runs are deleted.
 
 Every write is guarded (revision of the job, next_due of the occurrence, token of the lease, uniqueness of the key) and
 may be repeated with the same arguments: a repeat changes nothing and gives the first answer. Batches succeed or fail
@@ -74,9 +74,9 @@ class Backend(ABC):
     capabilities: Capability = Capability(0)
     resolution: ClassVar[timedelta] = timedelta(microseconds=1)
     max_payload: ClassVar[int] = MAX_PAYLOAD
-    hands: ClassVar[int] = 1  # claims of one node under way at a time: more if the store works beside the node
-    patience: timedelta = timedelta(seconds=10)  # calls of the application retry for so long (OPS-2)
-    may_migrate: bool = True  # False: `open` makes and changes no schema, but says what is missing
+    hands: ClassVar[int] = 1  # concurrent claims of one node: more than 1 if the store runs outside the node
+    patience: timedelta = timedelta(seconds=10)  # calls of the application are retried for this long (OPS-2)
+    may_migrate: bool = True  # False: `open` never changes the schema, but raises if it is missing or old
 
     def __init__(self, *, clock: Clock | None = None, precision: Precision = Precision.MINUTE) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -95,7 +95,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Give one `open` back; the last one releases every resource."""
+        """Undo one `open`; the last `close` releases every resource."""
 
     @abstractmethod
     async def now(self) -> datetime:
@@ -103,26 +103,27 @@ class Backend(ABC):
 
     @abstractmethod
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` (on the event loop) when something may have become claimable or due; returns the way to stop it.
+        """Call `wake` (on the event loop) when something may have become claimable or due; returns a function that ends
+        the subscription.
 
         A hint: calls may be spurious and may be lost; nodes poll as well.
         """
 
     @property
     def wants_events(self) -> bool:
-        """False only where it is certain, without asking the store, that no stored job waits for any event."""
+        """False only if it is certain, without a call to the store, that no stored job waits for any event."""
         return True
 
     # --- jobs ---
 
     @abstractmethod
     async def standing(self, key: JobKey) -> JobRecord:
-        """The job and what outlives it: revision and decided mark (CRON-4, LEASE-1)."""
+        """The job, with its revision and decided mark, which outlive it (CRON-4, LEASE-1)."""
 
     @abstractmethod
     async def register(self, new: Registration) -> Registered:
         """In one step: key taken within its TTL -> DUPLICATE (KEY-1, KEY-3); revision differs -> CONFLICT;
-        else take the key, and if it `changes` anything store definition, owner, next_due, mark and decisions, move the
+        else take the key, and if `changes` is true store definition, owner, next_due, mark and decisions, move the
         revision, and record the REGISTERED fact (REG-1 to REG-3). Queued and running runs keep their definition; the
         lane's queue and priority follow the new one. A paused job stays paused. A repeat (same request_id) of what was
         stored is STORED, also when up to `REQUESTS_KNOWN` - 1 other registrations and removals came between."""
@@ -130,7 +131,7 @@ class Backend(ABC):
     @abstractmethod
     async def remove(self, removal: Removal) -> bool:
         """In one step: remove the job, cancel its queued and retrying runs with reason `unscheduled`, move the mark and
-        record the decisions about what it owed (REG-4, HIST-5).
+        record the decisions about due occurrences that were not fired (REG-4, HIST-5).
 
         A leased run goes on, but is never retried. Mark, keys, revision, tokens, history and decisions stay. No claim
         of the job succeeds after it returned. False if there is no such job or the revision moved; a repeat (same
@@ -165,13 +166,13 @@ class Backend(ABC):
 
     @abstractmethod
     async def enqueue(self, batch: Sequence[NewRun], *, within: object | None = None) -> list[UUID | Refusal]:
-        """Per item: the id of the run that stands for it, or why none does (MANUAL-1, KEY-4, RETRY-5).
+        """Per item: the id of its run, new or stored before, or why there is none (MANUAL-1, KEY-4, RETRY-5).
 
-        Several of one job are stored in the order given. If the call fails, `StoreUnavailable` says that none of them
-        is stored; where some may be, it is `OutcomeUnknown` (OPS-2).
+        Runs of one job are stored in the order given. `StoreUnavailable` means that none of the batch is stored,
+        `OutcomeUnknown` that some may be (OPS-2).
 
-        A repeat gives the first answer whatever became of the run or its job since, even if `prune` has forgotten the
-        run: a key that is held by this very run id counts as a known run id, and so does a replay of the same letter
+        A repeat gets the first answer whatever happened to the run or its job since, even if `prune` has deleted the
+        run: a key that is held by this run id counts as a known run id, and so does a replay of the same letter
         within `REPLAY_MEMORY`, which is found by scope and letter alone. Both are stored in one step with their run.
 
         Checked in this order: the run id is known already (a repeat); the job exists; the key is taken (the first run's
@@ -192,10 +193,10 @@ class Backend(ABC):
         dead letter (EVENT-6). A full lane records a REJECTED decision and gives LANE_FULL (EVENT-4): that is remembered
         like a run, under `NO_RUN`, so that a repeat gives LANE_FULL again and records nothing.
 
-        `since` is where a sweep read the events. If that bookmark has moved, another sweep has delivered what it moved
-        over: nothing more is made, and the answer is empty, also that of a repeat. A registration that came after the
-        move is never matched: look at the bookmark in the same step as at the jobs, or after them while they cannot
-        change (EVENT-5). Where no job waits for any of the events there is no need to look."""
+        `since` is the bookmark from which a sweep read the events. If it has moved, another sweep has delivered them:
+        no more runs are made, and the answer is empty, also for a repeat. A registration that came after the move is
+        never matched: read the bookmark in the same step as the jobs, or after them while they cannot change (EVENT-5).
+        If no job waits for any of the events the bookmark need not be read."""
 
     # --- work ---
 
@@ -207,20 +208,21 @@ class Backend(ABC):
         A lane is claimable when its job is not paused, no lease is held, and its head may start: the retrying run if
         there is one (it holds its place), else the first arrived whose earliest start has come (RUN-2). Per claim, in
         one step: token + 1 (strictly increasing per job, across removal too), attempt + 1, lease, node, started_at, the
-        job's last_attempt_at, the TRIGGERED fact. Runs whose handler is not in `handlers` are left alone, unless no
+        job's last_attempt_at, the TRIGGERED fact. Runs whose handler is not in `handlers` are not claimed, unless no
         node has it: then `handler_is_missing`. A node that did not renew for its lease, and did not leave, counts as
         one that has its handlers until the asking node has itself been in unbroken contact for that lease: after an
         outage every other node looks dead (`rota.backend.liveness`). A run that cannot be read is handed over with
         `unreadable`, so that it can be dead-lettered; it never keeps other runs from being claimed (SAFE-1).
 
-        A repeat (same node and number) hands over nothing new: it gives the claims of that number that still hold.
-        Expired leases are not taken over but listed, up to 100: the caller settles them with `only_if_expired`."""
+        A repeat (same node and number) hands over nothing new: it returns the claims of that number that are still
+        valid. Expired leases are not taken over but listed, up to 100: the caller settles them with
+        `only_if_expired`."""
 
     @abstractmethod
     async def renew(self, node: NodeInfo, leases: Sequence[LeaseRef]) -> Renewal:
         """The node is alive; its leases last at least `lease` from now (never shorter than before). An expired lease
-        that was not settled yet is renewed too; one with another token is `lost` (LEASE-1). Since when the node is in
-        unbroken contact is kept for `claim`."""
+        that was not settled yet is renewed too; one with another token is `lost` (LEASE-1). The start of the node's
+        unbroken contact is stored for `claim`."""
 
     @abstractmethod
     async def settle(
@@ -231,18 +233,18 @@ class Backend(ABC):
 
         A repeat of a stored settlement (same token, same node) is True and changes nothing. RETRYING for a run that was
         asked to stop, or RETRYING and DEAD for a run whose job was removed, is stored as CANCELLED with its error and
-        without facts (REG-4, CANCEL-1). Finished runs of the job beyond `keep` may be forgotten in the same step
+        without facts (REG-4, CANCEL-1). Finished runs of the job beyond `keep` may be deleted in the same step
         (HIST-2). With `then`, claim in the same call, after the settlements."""
 
     @abstractmethod
     async def hand_back(self, leases: Sequence[LeaseRef], *, leaving: str | None = None) -> None:
-        """Undo the claims that still hold: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is a
-        node that is gone after this call: it counts as dead at once, and its relay locks are released."""
+        """Undo the claims that are still valid: attempt - 1, no Attempt, claimable now, no fact (LEASE-5). `leaving` is
+        a node that ends after this call: it counts as dead at once, and its relay locks are released."""
 
     @abstractmethod
     async def cancel(self, run_id: UUID, scope_id: str, reason: str, request_id: UUID) -> bool:
-        """A run that has not started, or waits for a retry, becomes CANCELLED; a leased one is marked, and `renew`
-        tells its node. False for a final or unknown run (CANCEL-1); a repeat (same request_id) gives the first
+        """A run that has not started, or waits for a retry, becomes CANCELLED; a leased run is marked, and `renew`
+        reports it to its node. False for a final or unknown run (CANCEL-1); a repeat (same request_id) gets the first
         answer."""
 
     # --- reading and cleaning ---
@@ -253,8 +255,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def discard(self, run_id: UUID, scope_id: str, request_id: UUID) -> bool:
-        """Take a dead letter out of the list; the run stays in history as DEAD (RETRY-5). False where there is no such
-        letter; a repeat (same request_id) gives the first answer."""
+        """Take a dead letter out of the list; the run stays in history as DEAD (RETRY-5). False if there is no such
+        letter; a repeat (same request_id) gets the first answer."""
 
     @abstractmethod
     async def decisions(self, key: JobKey, *, limit: int = 100) -> list[Decision]:
@@ -262,8 +264,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def prune(self, request: Prune) -> int:
-        """Forget at most `limit` entries; returns how many. Unfinished runs and dead letters stay (HIST-2), and so do
-        nodes that renewed in the last day: `claim` asks for them."""
+        """Delete at most `limit` entries; returns how many. Unfinished runs and dead letters stay (HIST-2), and so do
+        nodes that renewed in the last day: `claim` needs them."""
 
     @abstractmethod
     async def outbox(
@@ -277,17 +279,17 @@ class Backend(ABC):
         limit: int = 500,
         lease: timedelta = RELAY_LEASE,
     ) -> list[Fact] | None:
-        """Delete the facts `done`, set the `failed` ones aside with their error, and give the next facts of this
-        audience in order, without those of jobs in `skip` (HIST-3, HIST-4).
+        """Delete the facts `done`, set the `failed` ones aside with their error (they are counted, and not given
+        again), and return the next facts of this audience in order, without those of jobs in `skip` (HIST-3, HIST-4).
 
-        EVENTS is told every fact that is recorded while the setting `FACTS_WANTED` is 1. ADMINS is told one fact of
-        kind DEAD_LETTERED for each letter, recorded in the step that stores the letter whatever that setting says
-        (RETRY-5). `seq` is never given twice to one audience.
+        EVENTS gets every fact that is recorded while the setting `FACTS_WANTED` is 1. ADMINS gets one fact of kind
+        DEAD_LETTERED for each letter, recorded in the step that stores the letter whatever that setting is (RETRY-5).
+        Within an audience `seq` is unique for ever.
 
         One node at a time relays to an audience: the one that holds the lock `audience.lock`, for `lease` (at most
-        `RELAY_LEASE`) from its last call or from a call up to half a lease before. Other nodes get None, and nothing of
-        what they say is done. `is_relayed` says when a lease is over. Where the admins have nothing to be told and
-        nothing is done, the answer is [] and the lock is left alone: mostly there are no letters."""
+        `RELAY_LEASE`) from its last call or from a call up to half a lease before. Other nodes get None, and their
+        `done` and `failed` are ignored. `is_relayed` tells whether a lease is valid. For ADMINS without any fact, and
+        with empty `done` and `failed`, the answer is [] and the lock is not touched: usually there are no letters."""
 
     @abstractmethod
     async def census(self, scope_id: str | None = None) -> Census:
@@ -298,13 +300,13 @@ class Backend(ABC):
     async def lock(self, name: str, node_id: str, ttl: timedelta | None) -> LockGrant | None:
         """Take or renew the named lock for `ttl`, or (None) release it. None: another node holds it (LEASE-8).
 
-        The token increases each time the lock changes hands. Names that begin with `RESERVED_LOCKS` are the outbox's:
+        The token increases each time the holder changes. Names that begin with `RESERVED_LOCKS` belong to the outbox:
         the scheduler refuses them."""
 
     @abstractmethod
     async def setting(self, name: str, expected: int | None = None, value: int | None = None) -> int:
-        """Read a stored whole number (0 when new); with a `value` set it if it still is `expected`. Gives the number
-        that is stored then.
+        """Read a stored whole number (0 when new); with a `value`, set it if it still is `expected`. Returns the number
+        that is stored afterwards.
 
-        Positions of event stores are kept so (see `notify`). Two names mean more: `FACTS_WANTED` and `ADMINS_TOLD`.
-        Once `FACTS_WANTED` is 1, facts are recorded for the audience EVENTS, by every node of the store."""
+        The bookmarks of `notify` are such numbers. Two names have a meaning: `FACTS_WANTED` and `ADMINS_TOLD`. Once
+        `FACTS_WANTED` is 1, every node of the store records facts for the audience EVENTS."""

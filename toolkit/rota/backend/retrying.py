@@ -1,4 +1,4 @@
-"""Calls of the application that ride out a store which does not answer (OPS-2)."""
+"""Retries calls of the application while the store does not answer (OPS-2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
 
 
 class RetryingCalls:
-    """Repeats a call for as long as the backend has patience.
+    """Repeats a failed call for the backend's `patience`.
 
     Every call may be repeated: its run id, request id or guard was made before the first try. In the end it raises
     `OutcomeUnknown` if any try may have been carried out, else `StoreUnavailable`.
@@ -42,7 +42,7 @@ class RetryingCalls:
     ) -> T:
         until, failures = monotonic() + self._patience, [first]
         while len(failures) < _TRIES or monotonic() < until:
-            # A single lost call is repeated at once, like a loop's turn; pauses are for a store that stays away.
+            # The first repeat comes at once, as in a node's loops; the pauses are for a longer outage.
             await asyncio.sleep(seconds_after(_PAUSE, len(failures)) if len(failures) > 1 else 0)
             try:
                 return await operation(*args, **options)

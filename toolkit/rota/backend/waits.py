@@ -1,4 +1,4 @@
-"""tenacity's waits, asked for a number of seconds."""
+"""Reads seconds from tenacity's wait strategies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tenacity.wait import wait_base
 
 def seconds_after(wait: wait_base, attempt: int) -> float:
     """How long `wait` says to wait after the n-th attempt."""
-    state = RetryCallState(cast("Any", None), None, (), {})  # the waits used here look at nothing but the number
+    state = RetryCallState(cast("Any", None), None, (), {})  # the strategies used here read only the number
     state.attempt_number = attempt
     return wait(state)

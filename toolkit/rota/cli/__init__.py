@@ -1,4 +1,4 @@
-"""The command line: a thin shell whose commands import what they need when called, so that `rota --help` is quick."""
+"""The command line. Commands import their modules when they are called, so that `rota --help` is quick."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rota.cli.version import version_command
 def main(traceback: bool) -> None:
     """Rota: typed background jobs for asyncio.
 
-    Run a node, watch jobs at work, look at cron expressions before you schedule them, hold a backend to the contract.
+    Run a node, watch example jobs, explain cron expressions, test a backend against the contract.
     """
 
 

@@ -1,4 +1,4 @@
-"""Finds what `rota run` and `rota doctor` work on: the application, its jobs, and the backend."""
+"""Loads the application, its jobs and its event store for `rota run` and `rota doctor`."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ backend_option = click.option(
 
 
 def backend_url(given: str | None) -> str:
-    """What was given, what the environment says, or a SQLite file in this folder."""
+    """The URL given, else that of the environment, else a SQLite file in this folder."""
     return given or os.environ.get("ROTA_BACKEND") or DEFAULT_BACKEND
 
 
 def load(spec: str, what: str) -> Any:
-    """The object that MODULE:NAME stands for; modules are found from the current folder too."""
+    """The object MODULE:NAME; modules are also searched in the current folder."""
     module_name, _, name = spec.partition(":")
-    if slip := _slip(module_name, name, "harness" if "HARNESS" in what else "handlers"):
-        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME{slip}", param_hint=what)
+    if problem := _spec_problem(module_name, name, "harness" if "HARNESS" in what else "handlers"):
+        raise click.BadParameter(f"{spec!r} is not of the form MODULE:NAME{problem}", param_hint=what)
     found: Any = _imported(module_name, what)
     for part in name.split("."):
         if not hasattr(found, part):
-            raise click.BadParameter(_lacking(module_name, name), param_hint=what)
+            raise click.BadParameter(_missing_name(module_name, name), param_hint=what)
         found = getattr(found, part)
     return found
 
 
-def _slip(module_name: str, name: str, usual: str) -> str | None:
-    """What is wrong with MODULE:NAME, and what may be meant; None if nothing is."""
+def _spec_problem(module_name: str, name: str, usual: str) -> str | None:
+    """The problem with MODULE:NAME and a suggestion; None if there is no problem."""
     file = PurePath(module_name)
     dotted = ".".join(file.with_suffix("").parts) if file.suffix == ".py" else module_name
     if not all(part.isidentifier() for part in dotted.split(".")):
@@ -71,14 +71,14 @@ def _imported(module_name: str, what: str) -> ModuleType:
             return import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # the module is there, something it imports is not
+                raise  # the module exists, but something it imports does not
             raise click.BadParameter(
                 f"there is no module {error.name!r} in this folder, nor is one installed", param_hint=what
             ) from error
 
 
-def _lacking(module_name: str, name: str) -> str:
-    """What the module has instead: something of nearly that name, or whatever holds handlers."""
+def _missing_name(module_name: str, name: str) -> str:
+    """The error text, with a similar name of the module or its handler registries."""
     from rota.handlers import HandlerRegistry
 
     module = sys.modules[module_name]
@@ -96,8 +96,8 @@ APP_KINDS = (
 
 
 async def load_app(spec: str, resources: AsyncExitStack | None) -> HandlerRegistry | Scheduler:
-    """What MODULE:NAME is or makes. What an async context manager yields is closed with `resources`; without them
-    such a function is refused, because entering it may start a node."""
+    """The application MODULE:NAME, or the one it makes. An async context manager is entered in `resources`; without
+    them it is refused, because entering it may start a node."""
     from rota.handlers import HandlerRegistry
     from rota.scheduler.scheduler import Scheduler
 
@@ -112,7 +112,7 @@ async def load_app(spec: str, resources: AsyncExitStack | None) -> HandlerRegist
 
 
 async def _app_of(spec: str, found: Any, resources: AsyncExitStack | None) -> Any:
-    """Call a function, await what it returns, enter what has to be entered."""
+    """Call a function, await its result, enter an async context manager."""
     if _is_app(found) or not _takes_nothing(found):
         return found
     with _calling(spec):
@@ -137,7 +137,7 @@ def _is_app(found: Any) -> bool:
 
 
 def _is_container(found: Any) -> bool:
-    """`dependency_injector` makes another class for each container: they are told by their providers."""
+    """`dependency_injector` makes another class for each container, so containers are recognised by their providers."""
     providers = getattr(found, "providers", None)
     return isinstance(providers, dict) and {"handlers", "scheduler"} <= providers.keys()
 
@@ -152,7 +152,7 @@ def _refuse_disabled(found: Any) -> None:
 
 
 def _kind_of(found: Any) -> str:
-    """What was found instead, in words."""
+    """A description of the wrong object."""
     if isinstance(found, type):
         return f"the class {found.__name__}"
     if callable(found):
@@ -177,11 +177,11 @@ def _listed(spec: str) -> list[JobDefinition]:
     name = spec.partition(":")[2]
     jobs = _made(spec, "--jobs", lambda found: isinstance(found, Iterable))
     if not isinstance(jobs, Iterable):
-        raise click.BadParameter(f"{name!r} is no list of JobDefinition", param_hint="--jobs")
+        raise click.BadParameter(f"{name!r} is not a list of JobDefinition", param_hint="--jobs")
     with _calling(spec):
         listed = list(jobs)
     if not all(isinstance(job, JobDefinition) for job in listed):
-        raise click.BadParameter(f"{name!r} holds something that is no JobDefinition", param_hint="--jobs")
+        raise click.BadParameter(f"{name!r} contains something that is not a JobDefinition", param_hint="--jobs")
     return listed
 
 
@@ -190,7 +190,7 @@ def _same(one: JobDefinition, other: JobDefinition) -> bool:
 
 
 def load_events(app: str, name: str | None) -> EventStore | None:
-    """`NAME` in the application's module, decorated so that what is written there makes runs (EVENT-2)."""
+    """`NAME` in the application's module, decorated so that events written there start runs (EVENT-2)."""
     from rota.events import JobNotifyEventStore
 
     if name is None:
@@ -198,7 +198,7 @@ def load_events(app: str, name: str | None) -> EventStore | None:
     made = _made(f"{app.partition(':')[0]}:{name}", "--events", _is_event_store)
     if not _is_event_store(made):
         raise click.BadParameter(
-            f"{name!r} is no event store (write and read), nor a function that makes one", param_hint="--events"
+            f"{name!r} is not an event store (write and read), nor a function that makes one", param_hint="--events"
         )
     return made if isinstance(made, JobNotifyEventStore) else JobNotifyEventStore(made)
 
@@ -207,10 +207,11 @@ def _is_event_store(found: Any) -> bool:
     return not isinstance(found, type) and all(callable(getattr(found, verb, None)) for verb in ("write", "read"))
 
 
-def _made(spec: str, what: str, is_it: Callable[[Any], bool]) -> Any:
-    """What MODULE:NAME is, if it is what is meant; else what a function without arguments makes; else None."""
+def _made(spec: str, what: str, is_wanted: Callable[[Any], bool]) -> Any:
+    """The object MODULE:NAME if it is of the kind wanted, else the result of calling it without arguments, else
+    None."""
     found = load(spec, what)
-    if is_it(found):
+    if is_wanted(found):
         return found
     if not _takes_nothing(found):
         return None

@@ -1,4 +1,4 @@
-"""`rota contract`: hold a backend to the contract, without writing a test file."""
+"""`rota contract`: test a backend against the contract, without writing a test file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rota.cli.app import load
 
 @click.command(
     "contract",
-    short_help="Hold a backend to the contract, and give the verdict.",
+    short_help="Test a backend against the contract, and print the verdict.",
     context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("harness", metavar="MODULE:HARNESS")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGS]...")
 def contract_command(harness: str, pytest_args: tuple[str, ...]) -> None:
-    """Run the contract pack against the harness that MODULE:HARNESS makes, and give the verdict.
+    """Run the contract pack against the harness that MODULE:HARNESS makes, and print the verdict.
 
-    HARNESS is a callable without arguments that returns a fresh harness, usually a BackendHarness; MODULE is found from
-    the current folder too. Three contracts are tried: the nodes, the backend by itself (PortContract), and for a
+    HARNESS is a callable without arguments that returns a new harness, usually a BackendHarness; MODULE is also
+    searched in the current folder. Three contracts are tried: the nodes, the backend alone (PortContract), and for a
     CasBackend its store (StoreContract). Further arguments go to pytest:
 
     \b
@@ -29,19 +29,18 @@ def contract_command(harness: str, pytest_args: tuple[str, ...]) -> None:
         rota contract mypkg.testing:harness -k KEY-1
         rota contract mypkg.testing:harness --rota-report=report.json
 
-    Exit code 0: conformant, deviations included. "One process only" in the verdict means that the backend is durable,
-    and that the harness has no way to open it in other processes (elsewhere=...). A part of the pack (-k) gets no
-    verdict.
+    Exit code 0: conformant, also with deviations. "One process only" in the verdict means that the backend is durable,
+    but the harness cannot open it in other processes (elsewhere=...). A part of the pack (-k) gets no verdict.
     """
     from rota_contracts.runner import main, need_pytest
 
-    need_pytest()  # before the harness is imported, which needs it too and would not say where it comes from
+    need_pytest()  # before importing the harness, which needs pytest too and would not say how to install it
     _try(harness, load(harness, "MODULE:HARNESS"))
     sys.exit(main(harness, list(pytest_args)))
 
 
 def _try(spec: str, make: Any) -> None:
-    """Make one harness, so that what is none is said once and not by every clause."""
+    """Make one harness, so that a wrong object is reported once and not by every clause."""
     from rota_contracts.harness import why_no_harness
     from rota_contracts.runner import let_go
 

@@ -1,4 +1,4 @@
-"""`rota next` and `rota explain`: what an expression means, before a job has it."""
+"""`rota next` and `rota explain`: the meaning of a cron expression, before a job uses it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
     from rota.cron import Cron
 
-_FIXED = (
-    "When the clocks change: a time that is skipped fires once, right after the gap; one that comes twice fires once."
-)
-_WILDCARD = "When the clocks change: it goes on by elapsed time, through both passes of an hour that comes twice."
+_FIXED = "When the clocks change: a skipped time fires once, right after the gap; a repeated time fires once."
+_WILDCARD = "When the clocks change: it goes on by elapsed time, through both passes of a repeated hour."
 
 
 def _one(context: click.Context, _: click.Parameter, words: tuple[str, ...]) -> str:
-    """Without quotes a shell makes several words of an expression, and of each * the names of files."""
+    """Refuse several words: without quotes the shell splits an expression and replaces * by file names."""
     if len(words) == 1:
         return words[0]
     raise click.UsageError(f'EXPR is one argument, quote it: rota {context.info_name} "0 8 * * MON-FRI"', context)
@@ -85,8 +83,8 @@ def explain_command(expression: str, tz: str, job: str | None, scope: str, posix
         rota explain "*/15 9-17 * * 1-5"
         rota explain "30 2 * * *" --tz Europe/Berlin
 
-    With a zone other than UTC, also what happens to it when the clocks change. With --job, an H is replaced by that
-    job's value.
+    With a zone other than UTC, also what happens when the clocks change. With --job, an H is replaced by that job's
+    value.
     """
     cron = _of_job(_cron(expression, tz, posix=posix), job, scope)
     if cron.expression != expression:

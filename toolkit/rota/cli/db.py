@@ -1,4 +1,4 @@
-"""`rota db`: the schema of a store that has one."""
+"""`rota db`: the schema of a database."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Migrates(Protocol):
-    """What a backend with a schema of its own offers besides the port."""
+    """The additional methods of a backend with its own schema."""
 
     async def migrate(self) -> list[str]:
-        """Bring the schema up to date; the names of what was applied."""
+        """Bring the schema up to date; returns the names of the applied migrations."""
         ...
 
     async def schema_version(self) -> tuple[int, int]:
-        """The version stored (0: none), and the one this code works with."""
+        """The stored version (0: none), and the version that this code needs."""
         ...
 
     def migration_script(self) -> str:
-        """Everything as one SQL script."""
+        """All migrations as one SQL script."""
         ...
 
 
@@ -32,10 +32,10 @@ _url = click.argument("url", envvar="ROTA_BACKEND", required=False, metavar="[UR
 
 @click.group("db")
 def db_group() -> None:
-    """Look after the schema of a database.
+    """Create, check and print the schema of a database.
 
-    URL names the store, for instance postgresql://user@host/database?schema=jobs; without it ROTA_BACKEND is used. A
-    password is best left to PGPASSWORD or a password file.
+    URL names the store, for instance postgresql://user@host/database?schema=jobs; without it ROTA_BACKEND is used. Put
+    a password into PGPASSWORD or a password file.
     """
 
 
@@ -52,7 +52,7 @@ def migrate_command(url: str | None) -> None:
 @db_group.command("status")
 @_url
 def status_command(url: str | None) -> None:
-    """Show the version of the schema; exit code 1 if it is not the one this version of Rota works with."""
+    """Show the version of the schema; exit code 1 if this version of Rota needs another one."""
     stored, wanted = asyncio.run(_backend(url).schema_version())
     click.echo(f"schema version {stored}, this version of rota works with {wanted}")
     if stored != wanted:
@@ -66,7 +66,7 @@ def status_command(url: str | None) -> None:
 @db_group.command("print")
 @_url
 def print_command(url: str | None) -> None:
-    """Print all migrations as one SQL script, to be applied by hand to an empty schema. Connects to nothing."""
+    """Print all migrations as one SQL script, which you can apply to an empty schema. Does not connect."""
     click.echo(_backend(url).migration_script())
 
 
@@ -78,6 +78,6 @@ def _backend(url: str | None) -> Migrates:
     backend: Backend = open_backend(url)
     if not hasattr(backend, "migration_script"):
         raise click.ClickException(
-            f"the backend {backend.name!r} has no migrations: the first node that starts makes what it needs"
+            f"the backend {backend.name!r} has no migrations: the first node creates its schema when it starts"
         )
     return cast("Migrates", backend)

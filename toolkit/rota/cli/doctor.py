@@ -1,4 +1,4 @@
-"""`rota doctor`: looks at the store and says what is wrong."""
+"""`rota doctor`: checks the store and reports problems."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _EXTRAS = {"cli": "rich", "contracts": "pytest", "postgres": "asyncpg"}
 _TOLERATED_SKEW = timedelta(seconds=2)
 
 
-@click.command("doctor", short_help="Look at the store and say what is wrong. Changes nothing.")
+@click.command("doctor", short_help="Check the store and report problems. Changes nothing.")
 @click.argument("app", metavar="[APP]", required=False)
 @backend_option
 def doctor_command(app: str | None, url: str | None) -> None:
-    """Look at versions, extras, the store, its clock, its nodes, and stored jobs that cannot run. Changes nothing.
+    """Check versions, extras, the store, its clock, its nodes, and stored jobs that cannot run. Changes nothing.
 
-    With APP (as for `rota run`) its handlers count as available. Exit code 1 if something is wrong.
+    The handlers of APP (as for `rota run`) count as available. Exit code 1 if there is a problem.
     """
     handlers = asyncio.run(_handlers_of(app)) if app else frozenset[str]()
     for line in _installed():
@@ -73,7 +73,7 @@ async def _examine(url: str, handlers: frozenset[str]) -> list[str]:
             f"store: {backend.name}, {_count(census.jobs, 'job')}, {census.queued} queued, {census.running} running"
         )
         click.echo(f"nodes: {', '.join(node.node_id for node in census.nodes) or 'none alive'}")
-        return [*await _skewed(backend), *_amiss(census, handlers), *await _unheard(backend)]
+        return [*await _skewed(backend), *_problems(census, handlers), *await _without_events(backend)]
     finally:
         await backend.close()
 
@@ -89,7 +89,7 @@ async def _skewed(backend: Backend) -> list[str]:
     return [f"the store's clock is {skew} from this host's"] if abs(skew) > _TOLERATED_SKEW else []
 
 
-async def _unheard(backend: Backend) -> list[str]:
+async def _without_events(backend: Backend) -> list[str]:
     """Jobs that run on events, in a store that no node with an event store has ever used."""
     from rota.backend import FACTS_WANTED
     from rota.cli.waiting import listed, waiting_in
@@ -102,7 +102,7 @@ async def _unheard(backend: Backend) -> list[str]:
     return [f"these jobs run on events, and no node has had an event store; start one with --events: {listed(waiting)}"]
 
 
-def _amiss(census: Census, handlers: frozenset[str]) -> Iterator[str]:
+def _problems(census: Census, handlers: frozenset[str]) -> Iterator[str]:
     missing = [name for name in census.missing_handlers if name not in handlers]
     if missing:
         names = ", ".join(map(repr, missing))

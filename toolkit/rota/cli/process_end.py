@@ -1,4 +1,4 @@
-"""Runs a command's coroutine, and ends the process although a handler ignores its cancellation (LEASE-5)."""
+"""Runs a command's coroutine, and ends the process even if a handler ignores its cancellation (LEASE-5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 
 from rota.cli.own_code import is_own
 
-STUCK = 1  # the exit code where a handler had to be left behind
+STUCK = 1  # the exit code if a handler did not end
 _LAST_WAIT = 1.0  # seconds for tasks that were cancelled after the node has left
 
 
@@ -39,7 +39,7 @@ def run_to_end(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _interruptible(main: Coroutine[Any, Any, None], received: list[signal.Signals]) -> None:
-    """A node at work hears signals itself; until then they cancel the start."""
+    """Let signals cancel the start; later the node handles them itself."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -76,7 +76,7 @@ def _stuck_tasks(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
 
 
 def _stuck_threads() -> Iterator[str]:
-    """Sync handlers; an idle thread has no frame of the application."""
+    """Running sync handlers; an idle thread has no frame of the application."""
     running = sys._current_frames()
     for thread in threading.enumerate():
         if thread.name == "rota sync handler" and thread.ident in running:
@@ -96,7 +96,7 @@ def _frames_of(task: asyncio.Task[Any]) -> list[FrameType]:
 
 
 def _driven_by(frame: FrameType) -> object:
-    """The executor drives a handler's coroutine by hand, in a context of its own: it is a local variable there."""
+    """The handler's coroutine: a local variable of the executor, which does not await it directly."""
     return next((each for each in frame.f_locals.values() if isinstance(each, CoroutineType)), None)
 
 

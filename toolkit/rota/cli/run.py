@@ -1,4 +1,4 @@
-"""`rota run`: a node, until it is told to stop."""
+"""`rota run`: runs a node until a signal ends it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.model.definition import JobDefinition
     from rota.scheduler.scheduler import Scheduler
 
-_WORTH_A_WORD = 2.0  # seconds
+_SILENT_FOR = 2.0  # seconds
 _LONGEST_DRAIN = 100 * 365 * 24 * 3600  # seconds
 
 
@@ -32,9 +32,9 @@ _LONGEST_DRAIN = 100 * 365 * 24 * 3600  # seconds
 @click.option("--jobs", "jobs_name", metavar="NAME", help="Definitions in APP's module to schedule at start.")
 @click.option(
     "--events", "events_name", metavar="NAME",
-    help="Event store in APP's module: OnEvent jobs run on what is written there, lifecycle events go there.",
+    help="Event store in APP's module: its events start OnEvent jobs, and lifecycle events are written to it.",
 )  # fmt: skip
-@click.option("--queues", metavar="NAME=SLOTS,…", help="Slots of their own for queues: slow=4,default=16.")
+@click.option("--queues", metavar="NAME=SLOTS,…", help="Separate slots for each queue: slow=4,default=16.")
 @click.option("--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Runs at once, all queues.")
 @click.option(
     "--drain-timeout", type=Seconds(0, _LONGEST_DRAIN), default=30.0, show_default=True, metavar="SECONDS",
@@ -68,7 +68,7 @@ def run_command(
         rota run shop.jobs:handlers --jobs JOBS --backend postgresql://db/shop --queues slow=4,default=16
         rota run shop.app:make_scheduler --jobs JOBS
 
-    --jobs and --events name what is in APP's module beside the handlers, or a function there that makes it. --backend,
+    --jobs and --events name an object in APP's module, or a function there that makes it. --backend,
     --events, --queues, --concurrency and --drain-timeout are for a HandlerRegistry only; the others have their own.
 
     The first SIGTERM or Ctrl-C drains: nothing new starts, running handlers may finish. The second one cancels them. A
@@ -85,7 +85,7 @@ def run_command(
 
 @frozen
 class _RegistryOptions:
-    """Options that make a scheduler of a HandlerRegistry; refused where APP makes its own."""
+    """Options for a scheduler with a HandlerRegistry; refused if APP makes its own scheduler."""
 
     context: click.Context
     url: str | None
@@ -96,7 +96,7 @@ class _RegistryOptions:
     drain_timeout: float
 
     def scheduler(self, handlers: HandlerRegistry) -> tuple[Scheduler, str, timedelta]:
-        """And the store, as it may be shown, and how long it is waited for."""
+        """The scheduler, the store's name without a password, and the time to wait for the store."""
         from rota.discovery import open_backend
         from rota.scheduler.scheduler import Scheduler
 
@@ -135,24 +135,24 @@ async def _work(app: str, jobs: list[JobDefinition], given: _RegistryOptions) ->
         else:
             given.refuse()
             await _serve(found, "its own store", None, jobs)
-    click.echo("gone")
+    click.echo("the node has left")
 
 
 async def _serve(scheduler: Scheduler, where: str, patience: timedelta | None, jobs: list[JobDefinition]) -> None:
     async with AsyncExitStack() as node:
         if not _is_entered(scheduler):
-            with _word_of_a_wait(where, patience):
+            with _message_while_waiting(where, patience):
                 await node.enter_async_context(scheduler)
-        until_signalled = await _hearing_signals(scheduler, node)
+        until_signalled = await _handle_signals(scheduler, node)
         await _schedule(scheduler, jobs)
         await _warn(scheduler, jobs)
-        click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, twice ends")
+        click.echo(f"{scheduler.node_id} is at work on {where}; Ctrl-C drains, a second Ctrl-C ends now")
         await until_signalled
-        click.echo("draining; once more to end now")
+        click.echo("draining; Ctrl-C again ends now")
 
 
-async def _hearing_signals(scheduler: Scheduler, node: AsyncExitStack) -> asyncio.Task[None]:
-    """From now on a signal drains the node: runs may have started."""
+async def _handle_signals(scheduler: Scheduler, node: AsyncExitStack) -> asyncio.Task[None]:
+    """Handle signals from now on: a signal drains the node, because runs may have started."""
     until_signalled = asyncio.create_task(scheduler.run_forever())
     node.callback(until_signalled.cancel)
     await asyncio.sleep(0)
@@ -160,7 +160,7 @@ async def _hearing_signals(scheduler: Scheduler, node: AsyncExitStack) -> asynci
 
 
 def _is_entered(scheduler: Scheduler) -> bool:
-    """True where an async context manager of the application has entered it."""
+    """True if an async context manager of the application has entered it."""
     from rota.errors import NotOpen
 
     try:
@@ -178,7 +178,7 @@ async def _schedule(scheduler: Scheduler, jobs: list[JobDefinition]) -> None:
 
 
 async def _warn(scheduler: Scheduler, jobs: list[JobDefinition]) -> None:
-    """Say what will keep stored jobs from running, with the way out."""
+    """Print problems that keep stored jobs from running, with the remedy."""
     from rota.cli.waiting import waiting_for_events
     from rota.model.health import Health
 
@@ -190,14 +190,16 @@ async def _warn(scheduler: Scheduler, jobs: list[JobDefinition]) -> None:
 
 
 @contextmanager
-def _word_of_a_wait(where: str, patience: timedelta | None) -> Generator[None]:
-    """Say that the store cannot be reached while it is tried again."""
+def _message_while_waiting(where: str, patience: timedelta | None) -> Generator[None]:
+    """Print a message if the store cannot be reached at once."""
     limit = "" if patience is None else f", {patience.total_seconds():g} s at most"
-    word = asyncio.get_running_loop().call_later(_WORTH_A_WORD, click.echo, f"waiting for {where}: still trying{limit}")
+    message = asyncio.get_running_loop().call_later(
+        _SILENT_FOR, click.echo, f"waiting for {where}: still trying{limit}"
+    )
     try:
         yield
     finally:
-        word.cancel()
+        message.cancel()
 
 
 def _parsed(queues: str | None) -> dict[str, int] | None:
@@ -209,6 +211,6 @@ def _parsed(queues: str | None) -> dict[str, int] | None:
         if not name or not slots.isdecimal():
             raise click.BadParameter(f"{part!r} is not of the form NAME=SLOTS", param_hint="--queues")
         if name in parsed:
-            raise click.BadParameter(f"{name!r} is there twice", param_hint="--queues")
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--queues")
         parsed[name] = int(slots)
     return parsed

@@ -1,6 +1,6 @@
-"""What all commands share: an error Rota raises on purpose becomes a message and an exit code.
+"""Error handling of all commands: a RotaError becomes a message and an exit code.
 
-A traceback is shown to whoever asks for it.
+With `--traceback` the traceback is printed too.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class Refused(click.ClickException):
+class InvalidInput(click.ClickException):
     """The input is wrong: exit code 2, as for any other wrong use of the command line."""
 
     exit_code = 2
 
 
 class Commands(click.Group):
-    """A group whose commands may let Rota's errors through."""
+    """A group that turns the errors of its commands into messages."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -47,25 +47,25 @@ class Commands(click.Group):
         except (click.ClickException, RotaError) as error:
             if asked_for_traceback(ctx):
                 click.echo("".join(traceback.format_exception(error.__cause__ or error)), err=True)
-            raise _shown(error) from error
+            raise _as_click_error(error) from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise SystemExit(128 + signal.SIGINT) from None
 
 
 def asked_for_traceback(context: click.Context) -> bool:
-    """Whether `rota` was called so; commands inherit the answer."""
+    """True if `rota` was called with `--traceback`, also for its commands."""
     return bool(context.find_root().params.get("traceback"))
 
 
-def _shown(error: click.ClickException | RotaError) -> click.ClickException:
+def _as_click_error(error: click.ClickException | RotaError) -> click.ClickException:
     if isinstance(error, click.ClickException):
         return error
-    return Refused(_explained(error)) if isinstance(error, ScheduleError) else click.ClickException(str(error))
+    return InvalidInput(_explained(error)) if isinstance(error, ScheduleError) else click.ClickException(str(error))
 
 
 def _explained(error: ScheduleError) -> str:
-    """The field and the reason; a cron expression is shown itself, with the place that is wrong."""
+    """The field and the reason; a cron expression is printed with a mark at the wrong character."""
     if isinstance(error, InvalidCron):
         return f"{error.reason}\n    {error.expression}\n    {' ' * error.position}^"
     return str(error)

@@ -1,4 +1,4 @@
-"""Finds jobs that run on events where no node brings any: they look like all others, and never run."""
+"""Finds jobs that run on events if no node has an event store: they would never run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rota.backend.port import Backend
     from rota.scheduler.scheduler import Scheduler
 
-_PAGE, _PAGES = 1000, 10  # of a scope: a start must not take long in a store with a million jobs
+_PAGE, _PAGES = 1000, 10  # jobs read per scope: a start must be quick even with a million jobs
 _NAMED = 10
 
 
 async def waiting_for_events(scheduler: Scheduler, scopes: Iterable[str]) -> str:
-    """The warning of a node without an event store; empty where no job of these scopes runs on events."""
-    looked_at = sorted({*scopes, DEFAULT_SCOPE, PLATFORM_SCOPE})
-    waiting = [_name(job) for scope in looked_at async for job in _scheduled(scheduler, scope) if _waits(job)]
+    """The warning of a node without an event store; empty if no job of these scopes runs on events."""
+    searched = sorted({*scopes, DEFAULT_SCOPE, PLATFORM_SCOPE})
+    waiting = [_name(job) for scope in searched async for job in _scheduled(scheduler, scope) if _waits(job)]
     if not waiting:
         return ""
     return (
@@ -40,7 +40,7 @@ async def waiting_in(backend: Backend) -> list[str]:
 
 
 def listed(names: list[str]) -> str:
-    """The first few of them, and how many more there are."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 

@@ -1,4 +1,4 @@
-"""Clocks: the system's, and a virtual one for tests."""
+"""Clocks: the host's clock, and a virtual clock for tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is at work, as a clock that is moved by hand has to know it (TIME-2).
+"""Activities that a virtual clock waits for (TIME-2).
 
-Every clock tells the time and sleeps (`Clock`). A clock that is moved by hand offers more (`Driver`): it knows the
-loops of a node and every activity, and lets time pass only while nothing is at work. `driver_of` finds out whether a
-clock offers that; the other functions here do the right thing for both kinds.
+Every clock tells the time and sleeps (`Clock`). A virtual clock, whose time the test advances, is also a `Driver`: it
+knows the loops of a node and every activity, and lets time pass only while nothing is at work. `driver_of` returns the
+clock if it is a driver; the other functions here work with both kinds.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class Phase(IntEnum):
 
 
 class Participant(Protocol):
-    """A loop that takes part in time that is moved by hand."""
+    """A loop that a virtual clock drives."""
 
     phase: Phase
     wakes_at: timedelta | None
 
     def poke(self) -> None:
-        """Look again now; be busy at once."""
+        """Take a turn now; busy from this call on."""
 
 
 @runtime_checkable
 class Driver(Protocol):
-    """What a clock that is moved by hand offers besides `Clock`."""
+    """The additional methods of a virtual clock."""
 
     def join(self, participant: Participant) -> None:
-        """From now on poke this loop at every instant."""
+        """Poke this loop at every instant from now on."""
         ...
 
     def leave(self, participant: Participant) -> None:
-        """Poke it no more."""
+        """Stop poking this loop."""
         ...
 
     def after(self, delta: timedelta | None) -> timedelta | None:
@@ -52,31 +52,31 @@ class Driver(Protocol):
         ...
 
     def changed(self, activity: Activity, is_busy: bool) -> None:
-        """The activity is at work from now on, or no longer."""
+        """The activity has begun or ended its work."""
         ...
 
     def progressed(self) -> None:
-        """Something was done that may let others go on at this instant."""
+        """Something was done that may give others work at this instant."""
         ...
 
 
 def driver_of(clock: Clock) -> Driver | None:
-    """The clock as a driver, or None where time passes by itself."""
+    """The clock as a driver, or None if its time passes by itself."""
     return clock if isinstance(clock, Driver) else None
 
 
 def passes_by_itself(clock: Clock | None) -> bool:
-    """True unless somebody moves this clock by hand; None is the store's own clock."""
+    """False for a virtual clock; None is the store's own clock."""
     return not isinstance(clock, Driver)
 
 
 def real_seconds(clock: Clock, seconds: float) -> float | None:
-    """A time limit in real seconds; None (no limit) where time is moved by hand and real seconds mean nothing."""
+    """A time limit in real seconds; None (no limit) for a virtual clock, where real seconds have no meaning."""
     return seconds if passes_by_itself(clock) else None
 
 
 class Activity:
-    """Something that may be at work. Without a driver all of this does nothing."""
+    """Work that a driver waits for. Without a driver all methods do nothing."""
 
     __slots__ = ("_driver", "_parked", "_running", "label")
 
@@ -107,7 +107,7 @@ class Activity:
             self._driver.changed(self, self._running and not self._parked)
 
     def progressed(self) -> None:
-        """Something was done that may let others go on."""
+        """Something was done that may give others work."""
         if self._driver is not None:
             self._driver.progressed()
 
@@ -116,13 +116,13 @@ current_activity: ContextVar[Activity | None] = ContextVar("rota_activity", defa
 
 
 def watch(clock: Clock, label: Callable[[], str]) -> Activity:
-    """An activity that the clock waits for, if it is moved by hand."""
+    """A new activity; a virtual clock waits for it."""
     return Activity(driver_of(clock), label)
 
 
 @contextmanager
 def at_work(clock: Clock, label: str) -> Generator[None]:
-    """A clock that is moved by hand waits for the block, or for the clock's own sleeps inside it."""
+    """A virtual clock does not advance while the block runs, except while the block sleeps on the clock."""
     activity = watch(clock, lambda: label)
     before = current_activity.set(activity)
     activity.begin()

@@ -1,4 +1,4 @@
-"""Waits that a virtual clock knows about: of its sleepers, and of handlers held at a gate."""
+"""Waits that a virtual clock knows: in `clock.sleep()` and at a `clock.gate()`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.clock.activity import Activity, current_activity
 
 
 class Waiter:
-    """One parked wait: of the current activity, until it is released or gives up."""
+    """One wait, during which the current activity is parked, until it is released or cancelled."""
 
     __slots__ = ("_activity", "_parked", "future")
 
@@ -21,7 +21,7 @@ class Waiter:
             self._activity.park()
 
     def release(self) -> None:
-        """Be busy from this moment on, not from when the event loop gets round to it."""
+        """End the wait. The activity is busy from this call on, before the event loop resumes it."""
         self._unpark()
         if not self.future.done():
             self.future.set_result(None)
@@ -39,18 +39,18 @@ class Waiter:
 
 
 class Gate:
-    """Holds handlers until it is opened; known to the virtual clock, so that time can pass meanwhile."""
+    """Makes handlers wait until it is opened; the virtual clock knows these waits, so time can pass meanwhile."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
         self._waiters: list[Waiter] = []
-        self._held = 0
-        self._parked: list[Activity] = []  # those of held threads
+        self._threads = 0
+        self._parked: list[Activity] = []  # of the waiting threads
 
     @property
     def waiting(self) -> int:
-        """How many are held now."""
-        return len(self._waiters) + self._held
+        """The number of handlers that wait now."""
+        return len(self._waiters) + self._threads
 
     async def wait(self) -> None:
         """Wait until the gate is open."""
@@ -67,21 +67,21 @@ class Gate:
     def hold(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait in a thread, for a sync handler; `loop` is the scheduler's."""
         activity = current_activity.get()
-        self._held += 1
+        self._threads += 1
         try:
             if activity is not None:
                 loop.call_soon_threadsafe(self._park, activity)
             self._open.wait()
         finally:
-            self._held -= 1
+            self._threads -= 1
 
     def _park(self, activity: Activity) -> None:
-        if not self._open.is_set():  # it may have been let through before the event loop heard of it
+        if not self._open.is_set():  # the gate may have been opened before this callback ran
             activity.park()
             self._parked.append(activity)
 
     def open(self) -> None:
-        """Let everybody through, now and later; they are busy from this moment on."""
+        """End all waits, and let later handlers pass; the waiting handlers are busy from this call on."""
         self._open.set()
         for waiter in self._waiters:
             waiter.release()
@@ -90,5 +90,5 @@ class Gate:
             activity.unpark()
 
     def close(self) -> None:
-        """Hold those who come from now on."""
+        """Make handlers wait again from now on."""
         self._open.clear()

@@ -1,4 +1,4 @@
-"""What everything else needs of time (TIME-1)."""
+"""The clock protocol (TIME-1)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Clock(Protocol):
-    """What a backend needs of time."""
+    """The time that backends and nodes use."""
 
     def now(self) -> datetime:
-        """The wall clock: aware, in UTC; may step."""
+        """The wall-clock time, aware, in UTC; it may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never steps."""
+        """Seconds on a clock that never jumps."""
         ...
 
     async def sleep(self, delta: timedelta) -> None:

@@ -1,7 +1,7 @@
-"""A clock that drives everything without waiting (TIME-1, TIME-2).
+"""A clock for tests whose time passes without waiting (TIME-1, TIME-2).
 
 The virtual clock knows every *activity* (a loop's turn, a handler's attempt) and whether it is at work, at rest, or
-parked in `clock.sleep()` or a `clock.gate()`. Time moves only when nothing is at work, and only to the next instant
+parked in `clock.sleep()` or at a `clock.gate()`. Time moves only when nothing is at work, and only to the next instant
 that something waits for.
 """
 
@@ -18,16 +18,16 @@ from rota.errors import NotSettled, ScheduleError
 from rota.model.validation import check_instant, check_kind
 
 _PATIENCE = timedelta(seconds=5)
-_LOOK = timedelta(milliseconds=250)  # patience is counted in looks: a machine that stood still is one of them
-_MOST_ROUNDS = 20_000  # at one instant: work that never ends without time is an error, not a hang
+_LOOK = timedelta(milliseconds=250)  # patience is counted in looks: a suspended machine costs only one of them
+_MOST_ROUNDS = 20_000  # at one instant: work that repeats itself without end raises an error
 _YIELDS = 4  # a cancelled waiter needs two turns of the event loop to become busy again
 
 
 class VirtualClock:
-    """Time that moves only when told to.
+    """A clock that moves only when `advance` or `step` is called.
 
-    `advance(delta)` goes through every instant at which something is due, in order, and lets all that can happen there
-    happen. `step(delta)` moves the wall clock alone, either way. Several nodes and several backends may share one.
+    `advance(delta)` visits every instant at which something is due, in order, and waits until all work of that instant
+    is done. `step(delta)` moves only the wall clock, forwards or backwards. Nodes and backends may share one clock.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -58,15 +58,15 @@ class VirtualClock:
 
     @property
     def sleeping(self) -> int:
-        """How many wait in `sleep` for time to pass."""
+        """The number of calls of `sleep` that wait now."""
         return sum(not waiter.future.done() for _, _, waiter in self._sleepers)
 
     def gate(self) -> Gate:
-        """A gate that handlers may wait at."""
+        """A gate at which handlers can wait."""
         return Gate()
 
     def step(self, delta: timedelta) -> None:
-        """The wall clock jumps; nothing else happens until `advance`."""
+        """Move only the wall clock; nothing else happens until `advance`."""
         self._now += self._checked(delta)
 
     async def advance(self, delta: timedelta = timedelta(0)) -> None:
@@ -129,7 +129,7 @@ class VirtualClock:
             heapq.heappop(self._sleepers)[2].release()
         for each in self._participants:
             if each.wakes_at is not None and each.wakes_at <= instant:
-                each.wakes_at = None  # its plan is due: it is poked in its phase, and makes a new one
+                each.wakes_at = None  # due now: it is poked in its phase, and sets the next time itself
 
     async def _settle(self) -> None:
         await self._until_idle()
@@ -166,7 +166,7 @@ class VirtualClock:
             looks += 1
 
     async def _next_change(self) -> None:
-        self._change = asyncio.Event()  # of this event loop: a clock may outlive one
+        self._change = asyncio.Event()  # for this event loop: a clock may be used in several
         for _ in range(3):  # most turns end within a few rounds of the event loop: cheaper than a timer
             await asyncio.sleep(0)
             if not self._busy:

@@ -29,7 +29,7 @@ _stored_converter = make_converter(reads_stored=True)
 
 
 def encode(value: object, kind: Any) -> bytes:
-    """`value` as a payload of type `kind`; raises a ScheduleError if it is not one, or if there is no such payload."""
+    """`value` as a payload of type `kind`; raises a ScheduleError if the value or the type cannot be encoded."""
     try:
         write = encoder(kind)
     except TypeError as error:
@@ -43,7 +43,7 @@ def decode(data: bytes, kind: Any) -> Any:
 
 
 def encoder(kind: Any) -> Callable[[Any], bytes]:
-    """The same as `encode`, prepared for one type; what it has written can be read again."""
+    """The same as `encode`, prepared for one type; checks that the result can be decoded."""
     read = decoder(kind)
     if kind is bytes:
         return _bytes_only
@@ -95,7 +95,7 @@ def from_dict(data: Any, kind: Any) -> Any:
 
 
 def from_stored(data: Any, kind: Any) -> Any:
-    """The same for data that another machine checked and stored: this machine need not know its time zones."""
+    """The same for data that another machine checked and stored: its time zones may be unknown here."""
     return _from_dict(_stored_converter, data, kind)
 
 
@@ -115,7 +115,7 @@ def _from_dict(converter: Converter, data: Any, kind: Any) -> Any:
 
 
 def _own_error(error: BaseException) -> ScheduleError | None:
-    """The model's own error, if there is one among the causes: it names the field."""
+    """The model's own error among the causes, if there is one: it names the field."""
     if isinstance(error, ScheduleError):
         return error
     inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
@@ -172,7 +172,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _no_constant(_: str) -> NoReturn:
+def _refuse_constant(_: str) -> NoReturn:
     raise Mismatch("contains NaN or an infinite number")
 
 
@@ -182,4 +182,4 @@ def _bytes_only(value: Any) -> bytes:
     return check_bytes("payload", value)
 
 
-_decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+_decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant)

@@ -58,9 +58,9 @@ _KEY = "a key of a JSON object"
 def make_converter(*, reads_stored: bool = False) -> Converter:
     """Strict: an int for a str is refused, and so are unknown fields and lists for objects.
 
-    `reads_stored`: the data was checked before it was stored; this machine need not know its time zones.
+    `reads_stored`: the data was checked before it was stored, and its time zones may be unknown here.
     """
-    converter = Converter(forbid_extra_keys=True, structure_fallback_factory=_no_way)
+    converter = Converter(forbid_extra_keys=True, structure_fallback_factory=_refuse_type)
     for kind, (write, read) in SCALARS.items():
         converter.register_structure_hook(kind, read)
         if write is not None:
@@ -105,12 +105,12 @@ def _plain_json(value: Any) -> Any:
     raise Mismatch(f"holds {type_name(kind)}, which has no JSON form of its own; {way_out}")
 
 
-def _no_way(kind: Any) -> Hook:
+def _refuse_type(kind: Any) -> Hook:
     raise StructureHandlerNotFoundError(f"{type_name(kind)} has no JSON form", kind)
 
 
 def _only(shape: type, inner: Hook, kind: Any) -> Hook:
-    """Take only this JSON type: cattrs alone would read a list out of a string, and an object out of any mapping."""
+    """Accept only this JSON type: cattrs itself would read a list from a string, and an object from any mapping."""
     text = f"expected {type_name(kind)}, as a JSON {'object' if shape is dict else 'array'}"
 
     def structure(value: Any, wanted: Any) -> Any:
@@ -155,14 +155,14 @@ def _add_records(converter: Converter) -> None:
 
 
 def _resolved(kind: Any) -> Any:
-    """Python does not see NotRequired in annotations that are text: read them, and build the same TypedDict again."""
+    """The TypedDict with evaluated annotations: Python does not see NotRequired in annotations that are text."""
     if get_origin(kind) is not None or hasattr(kind, "__parameters__"):
         return kind
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        said = get_origin(hint)
-        is_required = said is Required if said in (Required, NotRequired) else name in kind.__required_keys__
-        plain = get_args(hint)[0] if said in (Required, NotRequired) else hint
+        qualifier = get_origin(hint)
+        is_required = qualifier is Required if qualifier in (Required, NotRequired) else name in kind.__required_keys__
+        plain = get_args(hint)[0] if qualifier in (Required, NotRequired) else hint
         fields[name] = Required[plain] if is_required else NotRequired[plain]
     make: Any = TypedDict
     return make(kind.__name__, fields)
@@ -291,7 +291,7 @@ def _key_reader(kind: Any, converter: Converter) -> Hook:
 
 
 def _union_writer(converter: Converter, union: Any) -> Writer:
-    """Write lists and mappings by their annotation, which tells the types inside, and other values by their class."""
+    """Write lists and mappings by their annotation, which has the types of the items, and other values by class."""
     annotated = [arg for arg in get_args(union) if (get_origin(arg) or arg) in _CONTAINERS]
     writers = [(get_origin(arg) or arg, _writer(converter, arg)) for arg in annotated]
 

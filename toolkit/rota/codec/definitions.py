@@ -1,4 +1,4 @@
-"""Reads stored definitions fast: jobs that differ only in their name share everything else."""
+"""Reads stored definitions fast: jobs that differ only in their name share the decoded rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attrs import fields
 from rota.codec import from_stored
 from rota.model.definition import JobDefinition
 
-_BEFORE = '{"job_id":'  # how a definition begins as `to_dict` and compact JSON write it
+_BEFORE = '{"job_id":'  # the start of a definition that `to_dict` and compact JSON have written
 _SETTERS = {each.name: getattr(JobDefinition, each.name).__set__ for each in fields(JobDefinition)}  # past `frozen`
 _NAME = _SETTERS.pop("job_id")
 _DECODER = json.JSONDecoder()

@@ -1,4 +1,4 @@
-"""Describes wrong data by path and expected type, and never repeats it: it may be secret (ACCESS-2)."""
+"""Describes wrong data by path and expected type, never by its value, which may be secret (ACCESS-2)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MOST_LISTED = 5
 
 
 class Mismatch(ValueError):
-    """The data does not match the type. The text never holds the value."""
+    """The data does not match the type. The text never contains the value."""
 
 
 def type_name(kind: Any) -> str:
-    """A type as one writes it in code."""
+    """A type as it is written in code."""
     if kind is None or kind is NoneType:
         return "None"
     if get_origin(kind) is not None or get_args(kind):

@@ -1,4 +1,4 @@
-"""Values that are one JSON string or number: how they are written, and how strictly they are read."""
+"""Types whose values are one JSON string or number: how they are written and read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rota.model.durations import duration_of, duration_text
 
 
 def exact(kind: type) -> Callable[[Any, Any], Any]:
-    """A hook that takes exactly this JSON type: no number for a string, no bool for a number."""
+    """A hook that accepts exactly this JSON type: no number for a string, no bool for a number."""
 
     def structure(value: Any, wanted: Any) -> Any:
         if wanted is not kind and isinstance(wanted, type) and issubclass(wanted, Enum):

@@ -1,4 +1,4 @@
-"""Days that a mask cannot name: the last of a month, the nearest working day, the n-th weekday (CRON-11)."""
+"""Days that a bit mask cannot express: the last of a month, the nearest working day, the n-th weekday (CRON-11)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def days_of(rules: Iterable[DayRule], length: int, weekday: int) -> int:
 
 
 def _day(rule: DayRule, length: int, weekday: int) -> int:
-    """A day of the month; 0 or beyond its length where the month has none."""
+    """A day of the month; 0 or more than its length if the month has no such day."""
     first = 1 + (rule.weekday - weekday) % 7
     match rule.form:
         case Special.BEFORE_LAST:

@@ -14,7 +14,7 @@ _MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _ORDINALS: Final = ("first", "second", "third", "fourth", "fifth")
-_FEW: Final = 6  # so many times of day are named one by one
+_FEW: Final = 6  # up to so many times of day are listed
 
 
 def sentence(fields: Fields, tz: str) -> str:

@@ -23,7 +23,7 @@ MACROS: Final = {
     "@annually": "0 0 1 1 *",
 }
 _FIVE_WEEKS: Final = sum(1 << 7 * week for week in range(5))
-MAX_EXPRESSION: Final = 1000  # characters; parsing takes time in proportion, and int() reads so many digits
+MAX_EXPRESSION: Final = 1000  # characters: bounds the time of parsing
 _LONGEST_MONTH: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -46,7 +46,7 @@ _KINDS: Final = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 
 class Field(NamedTuple):
-    """A field as written, and the values it stands for: bit v is set when v matches.
+    """A field as written, and its values: bit v is set when v matches.
 
     `rules` are the days that depend on the month. `plain` is the text with each `H` replaced by its value.
     """
@@ -58,12 +58,12 @@ class Field(NamedTuple):
 
     @property
     def is_starred(self) -> bool:
-        """CRON-2 and CRON-3 go by the text: `*/2` and `H/2` count as starred, `0-59` does not."""
+        """By the text, as in CRON-2 and CRON-3: `*/2` and `H/2` count as starred, `0-59` does not."""
         return self.text.startswith(("*", "H/", "h/"))
 
     @property
     def is_hashed(self) -> bool:
-        """Whether it has an `H`, whose value depends on the job (CRON-12)."""
+        """True if it has an `H`, whose value depends on the job (CRON-12)."""
         return _HASHED.search(self.text) is not None
 
     @property
@@ -83,17 +83,17 @@ class Fields(NamedTuple):
 
     @property
     def is_either(self) -> bool:
-        """Whether a day needs to match only one of day-of-month and day-of-week (CRON-2)."""
+        """True if a day has to match only one of day-of-month and day-of-week (CRON-2)."""
         return not self.day.is_starred and not self.weekday.is_starred
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the expression names times of day, as opposed to elapsed time (CRON-3)."""
+        """True if the expression names times of day, not elapsed time (CRON-3)."""
         return not self.minute.is_starred and not self.hour.is_starred
 
     @property
     def is_hashed(self) -> bool:
-        """Whether any field has an `H`."""
+        """True if any field has an `H`."""
         return any(field is not None and field.is_hashed for field in self)
 
     @property
@@ -103,7 +103,7 @@ class Fields(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A piece of the expression, with where it starts and the field it belongs to."""
+    """A part of the expression, with its position and its field."""
 
     whole: str
     text: str
@@ -118,7 +118,7 @@ class Span(NamedTuple):
 
 
 def parse(expression: str, seed: Seed | None = None) -> Fields:
-    """The fields of an expression (CRON-1, CRON-11); refuses what is wrong and what never matches (CRON-10).
+    """The fields of an expression (CRON-1, CRON-11); refuses wrong expressions, and those that never match (CRON-10).
 
     `seed` names the job that an `H` stands for (CRON-12). Without it an `H` matches every value that it may become.
     """
@@ -279,7 +279,7 @@ def _weekday_rule(span: Span) -> DayRule | None:
 
 
 def _without_hash(span: Span, kind: Kind, seed: Seed | None) -> str:
-    """The item with `H` replaced by the job's value, or without a job by all that it may become (CRON-12)."""
+    """The item with `H` replaced by the job's value, or without a job by all possible values (CRON-12)."""
     found = _HASHED_ITEM.fullmatch(span.text)
     if found is None:
         return span.text
@@ -402,7 +402,7 @@ def _refuse_character(span: Span, at: int, kind: Kind) -> NoReturn:
 
 
 def never_falls_due(fields: Fields) -> bool:
-    """Whether no month of the expression is long enough for its day-of-month field, in any year."""
+    """True if no month of the expression is long enough for its day-of-month field, in any year."""
     return not any(_has_day(fields.day, month) for month in fields.month.values)
 
 
@@ -414,7 +414,7 @@ def _has_day(day: Field, month: int) -> bool:
 
 
 def _never_together(fields: Fields) -> bool:
-    """Whether no date that the day-of-month field names can have a weekday that the other field names."""
+    """True if no day of the day-of-month field can have a weekday of the day-of-week field."""
     return not any(
         month_days(fields, length, weekday)
         for month in fields.month.values
@@ -433,7 +433,7 @@ def month_days(fields: Fields, length: int, weekday: int) -> int:
 
 
 def _refuse_never(fields: Fields, day: Span) -> None:
-    # Within 400 years every date falls on every weekday, so without rules only the length of months can be in the way.
+    # Within 400 years every date falls on every weekday, so without rules only months that are too short matter.
     has_rules = bool(fields.day.rules or fields.weekday.rules)
     if not fields.is_either and (never_falls_due(fields) or (has_rules and _never_together(fields))):
         day.refuse(f"never matches: there is no day {cut(fields.day.text)} in month {cut(fields.month.text)}")

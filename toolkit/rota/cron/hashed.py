@@ -1,7 +1,7 @@
 """The value of `H` (CRON-12): derived from the job's name, the same on every node and for ever.
 
 SHA-256 over the UTF-8 bytes of field name, scope id and job id, joined by NUL (no name contains one); the first eight
-bytes as a big-endian number, modulo the number of values. So `H` in one field says nothing about `H` in another.
+bytes as a big-endian number, modulo the number of values. So the values of `H` in two fields are independent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Seed(NamedTuple):
-    """The job whose name decides."""
+    """The job from whose name the values are derived."""
 
     scope_id: str
     job_id: str

@@ -14,7 +14,7 @@ from rota.cron.years import MONTH_LENGTHS, year_of
 from rota.errors import ScheduleError
 
 _NONE: Final = 255
-_ANY: Final = Field("*", 0)  # of the times of day, which a calendar does not look at
+_ANY: Final = Field("*", 0)  # for the times of day, which a calendar ignores
 
 Year = tuple[int, int, int]
 """First day, first day of the next year, and the mask of matching days."""
@@ -99,7 +99,7 @@ class Calendar:
 
 @lru_cache(maxsize=4096)
 def calendar(day: Field, month: Field, weekday: Field) -> Calendar:
-    """The calendar of three day fields; expressions with the same ones share it."""
+    """The calendar of three day fields; expressions with the same fields share it."""
     return Calendar(Fields(None, _ANY, _ANY, day, month, weekday))
 
 
@@ -194,7 +194,7 @@ class Plan:
 
 
 class Unresolved:
-    """The plan of an expression with an `H`: what can be said without a job, and a refusal for the rest (CRON-12)."""
+    """The plan of an expression with an `H`: searching needs a job, and raises without one (CRON-12)."""
 
     __slots__ = ("_expression", "has_seconds", "is_fixed")
 
@@ -214,6 +214,6 @@ class Unresolved:
 
 @lru_cache(maxsize=8192)
 def plan_for(expression: str, seed: Seed | None = None) -> Plan:
-    """The plan of an expression, for one job where it has an `H`; equal expressions get the same one."""
+    """The plan of an expression, with an `H` for one job; equal expressions share a plan."""
     fields = parse(expression, seed)
     return cast("Plan", Unresolved(expression, fields)) if seed is None and fields.is_hashed else Plan(fields)

@@ -18,16 +18,16 @@ from rota.model.validation import MAX_NAME, Checks, check_text, check_wait, is_a
 
 
 class Misfire(Choice):
-    """What happens to occurrences that came due while nobody decided them (CRON-7)."""
+    """The policy for occurrences that became due while no node was running (CRON-7)."""
 
     ONCE = "once"
-    """One run for all of them, at the latest."""
+    """One run for all of them, with the latest as its due instant."""
     SKIP = "skip"
-    """None, except the latest if it is less than a minute (second) late."""
+    """No run, except for the latest if it is less than a minute (second) late."""
 
 
 class Overlap(Choice):
-    """What happens to an occurrence while an earlier run of the job is unfinished (CRON-8)."""
+    """The policy for an occurrence while an earlier run of the job is unfinished (CRON-8)."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -35,10 +35,10 @@ class Overlap(Choice):
 
 
 class _Compiled:
-    # Not attrs fields, so that equality, hash, repr and encoding see only the five that a user gave.
+    # Not attrs fields, so that equality, hash, repr and encoding use only the five public fields.
     __slots__ = ("_plan", "_source", "_zone")
     _plan: Plan
-    _source: tuple[str, Seed] | None  # of a resolved one: the expression with H, and the job
+    _source: tuple[str, Seed] | None  # for a resolved schedule: the expression with H, and the job
     _zone: Zone
 
 
@@ -70,7 +70,7 @@ class Cron(_Compiled):
         grace: timedelta | None = None,
         overlap: Overlap = Overlap.SKIP,
     ) -> Cron:
-        """The same, but only what POSIX has: five fields of numbers, lists, ranges and `*`, Sunday as 0 (CRON-1)."""
+        """The same, restricted to POSIX: five fields of numbers, lists, ranges and `*`, Sunday as 0 (CRON-1)."""
         check_posix(check_text("trigger.expression", expression))
         return cls(expression, tz, misfire, grace, overlap)
 
@@ -86,9 +86,9 @@ class Cron(_Compiled):
         return cls(expression, host_zone(), misfire, grace, overlap)
 
     def as_stored_in(self, tz: str) -> Cron:
-        """The same in a zone that this machine may not know, because another machine with other zone data stored it.
+        """The same in a zone that may be unknown here, because a machine with other zone data stored it.
 
-        The zone is looked up when it is first needed; only then a ScheduleError says that there is none.
+        The zone is looked up when it is first needed; only then a ScheduleError is raised if it is unknown.
         """
         stored = object.__new__(Cron)
         for name in ("expression", "misfire", "grace", "overlap", "_plan", "_source"):
@@ -97,19 +97,19 @@ class Cron(_Compiled):
         return stored
 
     def __getattr__(self, name: str) -> Zone:
-        if name != "_zone":  # which as_stored_in leaves unset
+        if name != "_zone":  # `as_stored_in` leaves it unset
             raise AttributeError(f"'Cron' object has no attribute {name!r}", name=name, obj=self)
         object.__setattr__(self, "_zone", zone_named(self.tz))
         return self._zone
 
     @property
     def has_seconds(self) -> bool:
-        """Whether the expression has six fields, and so needs Precision.SECOND (CRON-1)."""
+        """True if the expression has six fields, and so needs Precision.SECOND (CRON-1)."""
         return self._plan.has_seconds
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it names times of day rather than elapsed time (CRON-3)."""
+        """True if it names times of day, not elapsed time (CRON-3)."""
         return self._plan.is_fixed
 
     @property
@@ -120,7 +120,7 @@ class Cron(_Compiled):
     def resolved(self, scope_id: str, job_id: str) -> Cron:
         """The schedule of one job: the same, with each `H` replaced by the job's value (CRON-12).
 
-        `H/15` counts as `*` in CRON-2 and CRON-3 here too, though the plain expression shows a range.
+        `H/15` still counts as `*` in CRON-2 and CRON-3, although the resolved expression has a range.
         """
         if self.is_resolved:
             return self
@@ -153,13 +153,13 @@ class Cron(_Compiled):
         return self._instant(self._zone.previous(self._plan, second), "before", instant)
 
     def matches(self, instant: datetime) -> bool:
-        """Whether `instant` is an occurrence, exactly."""
+        """True if `instant` is exactly an occurrence."""
         since = _since_epoch(instant)
         second = since.days * DAY + since.seconds
         return not since.microseconds and self._zone.next(self._plan, second - 1) == second
 
     def count(self, first: datetime, last: datetime) -> int:
-        """How many occurrences there are from `first` to `last`, both included."""
+        """The number of occurrences from `first` to `last`, both included."""
         since, until = _since_epoch(first), _since_epoch(last)
         second = since.days * DAY + since.seconds + (1 if since.microseconds else 0)
         return self._zone.count(self._plan, second, until.days * DAY + until.seconds)
@@ -207,12 +207,12 @@ _check_fields = Checks(
 
 
 def check_cron(cron: Cron) -> Cron:
-    """Return a Cron whose fields are in order, also if it was made without its constructor, or raise.
+    """Return a Cron with valid fields, or raise; it may have been made without its constructor.
 
     Its time zone need not be known here: see `Cron.as_stored_in`.
     """
     _check_fields(cron)
-    if getattr(cron, "_source", None) is not None:  # resolved for one job: as a definition it is what its text says
+    if getattr(cron, "_source", None) is not None:  # resolved for one job: a definition keeps only the resolved text
         return Cron(cron.expression, "UTC", cron.misfire, cron.grace, cron.overlap).as_stored_in(cron.tz)
     object.__setattr__(cron, "_plan", plan_for(cron.expression))
     object.__setattr__(cron, "_source", None)
@@ -223,7 +223,7 @@ def _since_epoch(instant: datetime) -> timedelta:
     if is_a(instant, datetime):
         try:
             return instant - EPOCH
-        except Exception:  # no time zone, or one of others that raises
+        except Exception:  # no time zone, or a foreign tzinfo that raises
             pass
     raise _not_an_instant(instant)
 

@@ -27,7 +27,7 @@ def year_of(day: int) -> tuple[int, int, int]:
     The kind is the weekday of 1 January (0 is Sunday), plus 7 in leap years; years of one kind have one calendar.
     """
     rest = (day + _EPOCH_DAY) % _CYCLE
-    at = rest // 366  # at most one too few
+    at = rest // 366  # too small by at most one
     if _STARTS[at + 1] <= rest:
         at += 1
     return day - rest + _STARTS[at], day - rest + _STARTS[at + 1], _KINDS[at]

@@ -1,4 +1,4 @@
-"""Time zones as stretches of constant offset, found once and kept, so that searching needs no datetime arithmetic."""
+"""Time zones as cached periods of constant offset, so that searching needs no datetime arithmetic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ALWAYS: Final[Stretch] = (-(10**15), 10**15, 0, -(10**15))
 
 
 class Zone:
-    """One time zone, as seen by the search: which UTC second has which local time, and the other way round (CRON-3)."""
+    """One time zone for the search: converts UTC seconds to local seconds and back (CRON-3)."""
 
     __slots__ = ("_info", "_recent", "_years")
 
@@ -97,7 +97,7 @@ class Zone:
 
     def reach(self, local: int) -> int:
         """The first UTC second whose local time is `local` or later: past a gap, and on the first pass of a fold."""
-        second = local - DAY  # offsets are less than a day, so nothing before it can have reached `local`
+        second = local - DAY  # offsets are less than a day, so no earlier second can have this local time
         while True:
             start, end, offset, _ = self.stretch(second)
             found = max(start, local - offset)
@@ -111,7 +111,7 @@ class Zone:
             found = plan.at_or_after(second + offset)
             if found - offset < end:
                 return found - offset
-            # A fold soon after may repeat local times before `found`; later than that nothing earlier can recur.
+            # A fold soon after may repeat local times before `found`; a later fold cannot.
             second = end if end - second < _MARGIN else max(end, found - DAY)
 
     def _previous_elapsed(self, plan: Plan, second: int) -> int:

@@ -25,9 +25,9 @@ _MOST: Final = 3
 _LONGEST: Final = 80  # characters; no IANA name is longer
 
 
-@lru_cache(maxsize=256)  # slow, and the ticker asks again for a stored job
+@lru_cache(maxsize=256)  # slow, and the ticker calls it again for each stored job
 def suggestion(key: str) -> str:
-    """The names to write instead, as the end of a sentence."""
+    """The suggested names, as the end of a sentence."""
     text = key[:_LONGEST]
     if offset := _of_offset(text.upper()):
         return f"; {offset!r} is the zone of that offset, a place such as 'Europe/Berlin' has summer time too"
@@ -44,7 +44,7 @@ def _known() -> frozenset[str]:
 
 
 def _of_offset(text: str) -> str | None:
-    """In the zone data the sign is the other way round: two hours ahead of Greenwich is Etc/GMT-2."""
+    """The zone of an offset. Its sign is reversed in the zone data: two hours ahead of Greenwich is Etc/GMT-2."""
     found = _OFFSET.fullmatch(text)
     if found is None:
         return None

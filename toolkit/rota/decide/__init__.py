@@ -1,3 +1,3 @@
-"""Pure decisions: no store, no clock, no randomness of their own."""
+"""Pure decisions: without a store; time and random numbers are passed in."""
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 transition.
 
 Nothing here touches a store, a clock or a handler. Every attempt of every node ends with a call of `decide`, and
-`decide` takes state, outcome and facts from `TRANSITIONS`. The page of the life of a run is made from the same table.
+`decide` takes state, outcome and facts from `TRANSITIONS`. The docs page about the life of a run is generated from the
+same table.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Raised:
 
 @frozen(eq=False)
 class TimedOut:
-    """The body was cancelled at its timeout (LEASE-4); `error` is what came out of it, None while it still runs."""
+    """The body was cancelled at its timeout (LEASE-4); `error` is its exception, None while it still runs."""
 
     error: BaseException | None = None
 
@@ -44,21 +45,21 @@ class Lost:
 
 @frozen
 class Stopped:
-    """The body stopped because it was asked to (CANCEL-1)."""
+    """The body stopped on request (CANCEL-1)."""
 
     reason: str
 
 
 @frozen
-class Refused:
-    """The handler was not called: there is none, or the payload or the stored run cannot be read (RETRY-3, RETRY-4,
-    SAFE-1)."""
+class Unprocessable:
+    """The run cannot be processed, and a retry would not help: its handler is missing, its payload or stored row cannot
+    be read, or its outcome cannot be stored (RETRY-3, RETRY-4, RETRY-6, SAFE-1)."""
 
     reason: str
     error: str
 
 
-Outcome = Succeeded | Failed | Retry | Raised | TimedOut | Lost | Stopped | Refused
+Outcome = Succeeded | Failed | Retry | Raised | TimedOut | Lost | Stopped | Unprocessable
 
 
 @frozen
@@ -105,21 +106,21 @@ def decide(
     now: Callable[[], datetime],
     rng: Callable[[], float] = random.random,
 ) -> Settlement:
-    """The settlement that follows from an attempt's outcome. Pure, given the time and the random number, which are read
-    only where the outcome is a failure (RETRY-1 to RETRY-3)."""
+    """The settlement that follows from an attempt's outcome. Pure except for `now` and `rng`, which are called only for
+    a failure (RETRY-1 to RETRY-3)."""
     if isinstance(outcome, Succeeded):
         return succeeded(claim, node_id, outcome.records_processed)
     if isinstance(outcome, Stopped):
         return stopped(claim, node_id, outcome.reason)
-    kind, error, reason = _account(outcome)
-    end = reason if isinstance(outcome, Refused) else _why_final(claim, outcome, now())
+    kind, error, reason = _described(outcome)
+    end = reason if isinstance(outcome, Unprocessable) else _final_reason(claim, outcome, now())
     if end is None:
         return retried(claim, node_id, kind, error, wait_after(claim, outcome, rng))
     return dead_lettered(claim, node_id, kind, error, reason if kind is not AttemptOutcome.FAILED else end)
 
 
 def succeeded(claim: Claim, node_id: str, records: int | None = None) -> Settlement:
-    """The run reached its end."""
+    """The run succeeded."""
     row = _SUCCEEDED
     return Settlement(
         claim.key, claim.run_id, claim.token, node_id, row.state, row.outcome, row.facts, None, None, records,
@@ -137,7 +138,7 @@ def retried(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, wait: 
 
 
 def dead_lettered(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, reason: str) -> Settlement:
-    """The run failed for good."""
+    """The run failed and becomes a dead letter."""
     row = _DEAD[kind]
     return Settlement(
         claim.key, claim.run_id, claim.token, node_id, row.state, kind, row.facts, error, reason, None, None,
@@ -146,18 +147,18 @@ def dead_lettered(claim: Claim, node_id: str, kind: AttemptOutcome, error: str, 
 
 
 def stopped(claim: Claim, node_id: str, reason: str) -> Settlement:
-    """The run ends because somebody asked it to."""
+    """The run was cancelled."""
     row = _CANCELLED
     return Settlement(claim.key, claim.run_id, claim.token, node_id, row.state, row.outcome, row.facts, None, reason)
 
 
-def _account(outcome: Outcome) -> tuple[AttemptOutcome, str, str]:
-    """How the attempt ended, the error to record, and the reason in a word."""
+def _described(outcome: Outcome) -> tuple[AttemptOutcome, str, str]:
+    """How the attempt ended, the error to record, and a short reason."""
     if isinstance(outcome, TimedOut):
         return AttemptOutcome.TIMED_OUT, "timeout", "timeout"
     if isinstance(outcome, Lost):
         return AttemptOutcome.LOST, "lease expired", "lease expired"
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, Unprocessable):
         return AttemptOutcome.FAILED, safe_text(outcome.error), safe_text(outcome.reason)
     if isinstance(outcome, Raised):
         return AttemptOutcome.FAILED, error_text(outcome.error), "failed"
@@ -166,7 +167,7 @@ def _account(outcome: Outcome) -> tuple[AttemptOutcome, str, str]:
     return AttemptOutcome.FAILED, "retry asked for", "failed"
 
 
-def _why_final(claim: Claim, outcome: Outcome, now: datetime) -> str | None:
+def _final_reason(claim: Claim, outcome: Outcome, now: datetime) -> str | None:
     policy = claim.definition.retry
     if isinstance(outcome, Failed) and outcome.permanent:
         return "permanent failure"

@@ -1,4 +1,5 @@
-"""When a job is due, and what is decided about occurrences that are owed. Pure functions (CRON-6, CRON-7, EVERY-2)."""
+"""When a job is due, and the decision about owed occurrences: those that are due and not yet decided. Pure functions
+(CRON-6, CRON-7, EVERY-2)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def unit(definition: JobDefinition) -> timedelta:
 
 
 class Timetable(Protocol):
-    """The planned occurrences of one job, and the policies about them. None follows the last one."""
+    """The planned occurrences of one job, and its policies. `next_after` is None after the last occurrence."""
 
     @property
     def misfire(self) -> Misfire: ...
@@ -39,7 +40,7 @@ class Timetable(Protocol):
 
 
 def timetable(definition: JobDefinition) -> Timetable | None:
-    """The occurrences that the ticker decides; None for a job that runs on events or by hand."""
+    """The occurrences that the ticker decides; None for a job that runs on events or on request only."""
     trigger = definition.trigger
     if isinstance(trigger, Cron):
         return trigger.resolved(definition.scope_id, definition.job_id)
@@ -59,7 +60,7 @@ def first_due(definition: JobDefinition, began: datetime, decided: datetime | No
 
 
 def owed(table: Timetable, first: datetime, now: datetime) -> tuple[datetime, int, datetime | None]:
-    """The last occurrence not after now, how many there are from `first` on, and the next one."""
+    """The last occurrence not after now, the number of occurrences from `first` on, and the next one."""
     following = table.next_after(first)
     if following is None or following > now:
         return first, 1, following
@@ -77,13 +78,13 @@ def settle_owed(
         return (), None
     try:
         last, count, _ = owed(table, first, now)
-    except ScheduleError:  # in a time zone that only other machines know: one is sure, and the job must not stay for it
+    except ScheduleError:  # this machine lacks the time zone: count one, so that the job can be changed or removed
         last, count = first, 1
     return (Decision(kind, first, last, count, None, detail),), last
 
 
 def plan_firing(job: DueJob, now: datetime, run_id: UUID) -> Firing:
-    """What is to be done about a due job; the store adds only whether its lane is busy (CRON-8)."""
+    """The plan for a due job; the store adds only whether its lane is busy (CRON-8)."""
     definition, first = job.definition, job.next_due
     table = timetable(definition)
     assert table is not None

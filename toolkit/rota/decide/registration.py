@@ -1,4 +1,4 @@
-"""What follows from a registration, a removal or a resumption, given what the store has. Pure (REG, PAUSE-1)."""
+"""The change to store for a registration, a removal or a resumption, given the stored record. Pure (REG, PAUSE-1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rota.model.timers import At, Every, cut_to
 def registration(
     standing: JobRecord, new: JobDefinition, key: IdempotencyKey | None, began: datetime, request_id: UUID
 ) -> tuple[Registration | None, ScheduleOutcome]:
-    """What to store, and what to answer if it is; None where there is nothing to do."""
+    """The change to store (None: nothing to do), and the answer if it is stored."""
     old = standing.job
     new = _anchored(new, old, began)
     if old is not None and old.definition == new:
@@ -41,7 +41,8 @@ def registration(
 
 
 def _anchored(new: JobDefinition, old: StoredJob | None, began: datetime) -> JobDefinition:
-    """An interval without a start begins with its first registration, and goes on while it is unchanged (EVERY-1)."""
+    """An interval without a start begins at its first registration, and keeps that start while it is unchanged
+    (EVERY-1)."""
     trigger, before = new.trigger, None if old is None else old.definition.trigger
     if not isinstance(trigger, Every) or trigger.start is not None:
         return new
@@ -59,13 +60,13 @@ def _keeps_place(old: JobDefinition, new: JobDefinition) -> bool:
 
 
 def removal(job: StoredJob, now: datetime, request_id: UUID) -> Removal:
-    """The job goes; what it still owes is recorded and never made up (HIST-5)."""
+    """Remove the job; its owed occurrences are recorded and never run (HIST-5)."""
     decisions, decided = settle_owed(job.definition, job.next_due, now, DecisionKind.SUPERSEDED, "unscheduled")
     return Removal(job.key, job.revision, request_id, decided, decisions)
 
 
 def resumption(job: StoredJob, now: datetime) -> PauseChange:
-    """The pause ends; what came due meanwhile is recorded and never made up."""
+    """End the pause; occurrences that became due meanwhile are recorded and never run."""
     decisions, decided = settle_owed(job.definition, job.next_due, now, DecisionKind.PAUSED, job.paused)
     table, next_due = timetable(job.definition), job.next_due
     if table is not None and decided is not None:

@@ -1,4 +1,4 @@
-"""Stores of events: in memory, with listeners, and with the scheduler listening."""
+"""Event stores: in memory, with listeners, and with a scheduler as listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be written to an event store (ES-3)."""
+"""Checks of events before they are written to an event store (ES-3)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class PlatformEvent(Event):
 
 
 def all_checked(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The events as they are stored, each of them checked."""
+    """The events to store, all checked."""
     return tuple([event if type(event) is Fact else check_written(event) for event in events])
 
 
 def check_written(event: Event) -> Event:
     """Return an event that may be stored, or raise a ScheduleError that names the field."""
-    if is_a(event, Fact):  # made by a store, and encoded only when somebody reads it
+    if is_a(event, Fact):  # made by a store; checking would encode its data
         return event
     checked = check_event(event, "events")
     if is_a(event, PlatformEvent):

@@ -31,9 +31,9 @@ class _Subscription:
 
 
 class HookedEventStore:
-    """Tells its listeners of every event after it was stored, one after the other, in the order they subscribed.
+    """Calls its listeners for every event after it was stored, one after the other, in the order of subscription.
 
-    One failing listener stops neither the others nor the write (EVENT-5, HIST-4): it is logged.
+    A listener that fails is logged; the other listeners are called, and the write succeeds (EVENT-5, HIST-4).
     """
 
     def __init__(self, inner: EventStore) -> None:
@@ -43,7 +43,7 @@ class HookedEventStore:
     def subscribe(
         self, callback: Listener, *, source_module: str | None = None, event_type: str | None = None
     ) -> Callable[[], None]:
-        """Call `callback(event)`, sync or async, for matching events; returns the way to stop it."""
+        """Call `callback(event)`, sync or async, for matching events; returns a function that unsubscribes."""
         if not callable(callback):
             raise ScheduleError("callback", f"must be a function of one event, not {kind_of(callback)}")
         for field, name in (("source_module", source_module), ("event_type", event_type)):
@@ -58,7 +58,7 @@ class HookedEventStore:
         return unsubscribe
 
     async def write(self, *events: Event) -> int:
-        """Store the events, then tell the listeners."""
+        """Store the events, then call the listeners."""
         events = stamped(all_checked(events))
         position = await self._inner.write(*events)
         for event in events if self._subscriptions else ():
@@ -69,16 +69,16 @@ class HookedEventStore:
 
     @property
     def name(self) -> str | None:
-        """That of the store below."""
+        """The name of the inner store."""
         return name_of(self._inner)
 
     @property
     def positions(self) -> dict[int, int] | None:
-        """Those of the store below."""
+        """The positions of the inner store."""
         return positions_of(self._inner)
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
-        """The events of the store below."""
+        """Read from the inner store."""
         return await self._inner.read(after, limit)
 
 
@@ -94,6 +94,6 @@ async def _tell(callback: Listener, event: Event) -> None:
 
 
 def is_cancelled_from_outside(error: BaseException) -> bool:
-    """True if this asyncio task was cancelled; False for a CancelledError that some code inside it raised."""
+    """True if this asyncio task was cancelled; False for a CancelledError that code inside it raised."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""The event store that tells the scheduler, so that OnEvent jobs run (EVENT-2)."""
+"""The event store that notifies the scheduler, so that OnEvent jobs run (EVENT-2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OnError = Callable[[Event, Exception], Awaitable[None] | None]
 
 @define(eq=False)
 class _JobStore:
-    """The schedulers over one job store: whichever of them is told, the same runs are stored."""
+    """The schedulers on one job store: notifying any of them stores the same runs."""
 
     schedulers: tuple[Notify, ...] = ()
     delivered: int = 0  # every event up to this position was notified
@@ -34,10 +34,10 @@ class _JobStore:
 class JobNotifyEventStore:
     """Stores, then notifies. Build it first and pass it as `Scheduler(events=…)`, which attaches itself.
 
-    When `write` returns without having called `on_error`, the runs are stored. If notifying fails the write succeeds
-    all the same: `on_error(event, error)`, sync or async, is called for each event concerned (without one it is
-    logged), and the scheduler's sweep delivers the event later. Handlers never run on the writer's stack. Several
-    schedulers may share one event store: of those over one job store one is told, and the next if that fails.
+    When `write` returns without having called `on_error`, the runs are stored. If notifying fails, the write still
+    succeeds: `on_error(event, error)`, sync or async, is called for each event (without it the error is logged), and
+    the scheduler's sweep delivers the event later. Handlers never run on the writer's stack. Several schedulers may
+    share one event store: of those on one job store one is notified, and the next if that fails.
     """
 
     def __init__(self, inner: EventStore, on_error: OnError | None = None) -> None:
@@ -58,18 +58,18 @@ class JobNotifyEventStore:
             known.delivered = max(known.delivered, position)
 
     def attach(self, notify: Notify, job_store: int = 0) -> None:
-        """A scheduler has started: tell it of events. Those that name the same job store stand in for each other."""
+        """Notify this scheduler of events from now on. Schedulers on the same job store replace each other."""
         self._job_stores.setdefault(job_store, _JobStore()).schedulers += (notify,)
 
     def detach(self, notify: Notify) -> None:
-        """A scheduler leaves."""
+        """Stop notifying this scheduler."""
         for job_store, known in tuple(self._job_stores.items()):
             known.schedulers = tuple(each for each in known.schedulers if each != notify)
             if not known.schedulers:
                 del self._job_stores[job_store]
 
     async def write(self, *events: Event) -> int:
-        """Store the events, then have the runs of the jobs they trigger stored."""
+        """Store the events, then notify the schedulers, which store the runs."""
         events = stamped(all_checked(events))
         position = await self._inner.write(*events)
         for known in tuple(self._job_stores.values()) if events else ():
@@ -79,23 +79,23 @@ class JobNotifyEventStore:
 
     @property
     def name(self) -> str | None:
-        """That of the store below."""
+        """The name of the inner store."""
         return name_of(self._inner)
 
     @property
     def positions(self) -> dict[int, int] | None:
-        """Those of the store below."""
+        """The positions of the inner store."""
         return positions_of(self._inner)
 
     async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
-        """The events of the store below."""
+        """Read from the inner store."""
         return await self._inner.read(after, limit)
 
     async def _notify(self, events: tuple[Event, ...], job_store: _JobStore) -> bool:
-        error = await _attempt(events, job_store)
+        error = await _try_schedulers(events, job_store)
         if isinstance(error, LaneFull) and len(events) > 1:
-            for event in events:  # one of them was refused: find out which; the others are known already (EVENT-3)
-                await self._report((event,), await _attempt((event,), job_store))
+            for event in events:  # at least one was rejected: find out which; repeating the others is safe (EVENT-3)
+                await self._report((event,), await _try_schedulers((event,), job_store))
         else:
             await self._report(events, error)
         return error is None
@@ -113,9 +113,9 @@ class JobNotifyEventStore:
 
     async def _tell(self, event: Event, error: Exception) -> None:
         if self._on_error is None:
-            reason = type_name(error)  # its text may hold what no log should (OPS-3)
+            reason = type_name(error)  # its text may hold secrets (OPS-3)
             log.warning(
-                "event %s %s is stored, but its jobs could not be told (%s); the sweep will tell them",
+                "event %s %s is stored, but the scheduler could not be notified (%s); the sweep will deliver it",
                 event.event_type, event.event_id, reason,
             )  # fmt: skip
             return
@@ -124,13 +124,13 @@ class JobNotifyEventStore:
             await answer
 
 
-async def _attempt(events: tuple[Event, ...], job_store: _JobStore) -> Exception | None:
-    """Through the first scheduler that takes them."""
+async def _try_schedulers(events: tuple[Event, ...], job_store: _JobStore) -> Exception | None:
+    """Notify the first scheduler that accepts the events; returns the error if none does."""
     failure: Exception | None = None
     for notify in job_store.schedulers:
         try:
             await notify(*events)
-        except LaneFull as error:  # an answer: any other scheduler would give the same
+        except LaneFull as error:  # any other scheduler would answer the same
             return error
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled_from_outside(error):

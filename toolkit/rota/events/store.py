@@ -1,4 +1,4 @@
-"""The event store as the scheduler needs it, and one in memory."""
+"""The event store protocol, and an event store in memory."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _check_keep = optional(whole(1))
 class EventStore(Protocol):
     """Append-only. A position never becomes visible after a higher one.
 
-    How far its events were delivered is stored with the jobs (EVENT-5), so that the next node goes on there. Two
-    optional attributes say where:
+    The position up to which its events were delivered is stored with the jobs (EVENT-5), so that the next node
+    continues there. Two optional attributes change that:
 
-    - `name: str`: event stores that differ and serve the jobs of one job store need a name each; every node gives the
-      same one. Without it the position is that of "the" event store.
-    - `positions: dict[int, int]`: a store that ends with its process keeps the positions itself, by job store; nothing
-      about it is left behind when it is gone.
+    - `name: str`: if several event stores serve one job store each needs a name, the same on every node. Stores without
+      a name share one position.
+    - `positions: dict[int, int]`: a store in memory keeps its positions itself, by job store, so that none is left in
+      the job store when the process ends.
 
-    A decorator passes on what the store below has.
+    A decorator has the attributes of its inner store.
     """
 
     async def write(self, *events: Event) -> int:
-        """Store the events in this order; the position of the last one.
+        """Store the events in this order; returns the position of the last one.
 
-        A store of your own checks what it is given with `rota.events.check_written` before it stores anything (ES-3);
-        `JobNotifyEventStore` and `HookedEventStore` do so for the store below.
+        Your own store checks each event with `rota.events.check_written` before it stores anything (ES-3);
+        `JobNotifyEventStore` and `HookedEventStore` do so for their inner store.
         """
         ...
 
@@ -49,27 +49,27 @@ def name_of(events: EventStore) -> str | None:
 
 
 def positions_of(events: EventStore) -> dict[int, int] | None:
-    """The positions that an event store keeps itself, if it does."""
+    """The positions that an event store keeps itself, or None."""
     return getattr(events, "positions", None)
 
 
 def stamp(event: Event) -> Event:
-    """The event with the run at work here as its cause, one deeper (EVENT-6), whatever it carried before.
+    """The event with the current run as its cause, and one more than the run's depth (EVENT-6), replacing what it had.
 
-    A handler that passes its own event on would otherwise hand on the cause and the depth of that event, and a chain of
-    such handlers would never end.
+    Otherwise a handler that forwards its own event would keep that event's cause and depth, and a chain of such
+    handlers would never end.
     """
     cause = current_run.get()
     if cause is None or isinstance(event, Fact):
         return event
     carried = (cause.run_id, cause.depth + 1)
-    if (event.caused_by, event.depth) == carried:  # one store stacked on another: the upper one did it
+    if (event.caused_by, event.depth) == carried:  # an outer store has stamped it
         return event
     return evolve(event, caused_by=carried[0], depth=carried[1])
 
 
 def stamped(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The same for many; costs nothing outside handlers."""
+    """The same for many events; does nothing outside handlers."""
     return events if current_run.get() is None else tuple(map(stamp, events))
 
 
@@ -79,7 +79,7 @@ class InMemoryEventStore:
     def __init__(self, keep: int | None = 100_000) -> None:
         self._keep: int | None = _check_keep("keep", keep)
         self._events: list[Event] = []
-        self._forgotten = 0  # the position of the event before the first one here
+        self._forgotten = 0  # the position of the last deleted event
         self.positions: dict[int, int] | None = {}
 
     async def write(self, *events: Event) -> int:
@@ -87,7 +87,7 @@ class InMemoryEventStore:
         self._events.extend(stamped(all_checked(events)))
         last = self._forgotten + len(self._events)
         if self._keep is not None and len(self._events) >= 2 * self._keep:
-            excess = len(self._events) - self._keep  # as many again as are kept: each event is moved once, on average
+            excess = len(self._events) - self._keep  # delete in bulk: so each event is moved about once
             del self._events[:excess]
             self._forgotten += excess
         return last

@@ -1,4 +1,4 @@
-"""A registered handler as its author holds it: callable as before, and typed where jobs and triggers are made."""
+"""The object that registering a handler returns: callable as before, with typed methods for jobs and triggers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class DefinitionFields(TypedDict, total=False):
-    """What a definition may say besides job, handler, trigger and payload."""
+    """The fields of a definition besides job, handler, trigger and payload."""
 
     retry: RetryPolicy
     idempotency_key: IdempotencyKey | None
@@ -35,7 +35,7 @@ class DefinitionFields(TypedDict, total=False):
 
 
 class TriggerFields(TypedDict, total=False):
-    """What `trigger_once` takes besides job and payload."""
+    """The arguments of `trigger_once` besides job and payload."""
 
     scope_id: str
     delay: timedelta | None
@@ -44,20 +44,20 @@ class TriggerFields(TypedDict, total=False):
 
 
 class ManyFields(TypedDict, total=False):
-    """What all triggers of one `trigger_many` have in common."""
+    """The arguments that all triggers of one `trigger_many` share."""
 
     scope_id: str
     delay: timedelta | None
 
 
 class TriggersMany(Protocol):
-    """A scheduler, as far as `trigger_many` needs it."""
+    """A scheduler with `trigger_many`."""
 
     async def trigger_many(self, triggers: Iterable[TriggerOnce], /) -> list[UUID]: ...
 
 
 class PayloadBinding(Generic[P_contra]):
-    """Makes jobs and triggers of a handler with a payload; each checks that the payload can be read again."""
+    """Makes jobs and triggers of a handler with a payload; each checks that the payload can be decoded."""
 
     handler_name: str
 

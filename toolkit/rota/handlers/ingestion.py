@@ -1,6 +1,6 @@
-"""Getting data in on demand: a Manual job with a built-in handler, triggered with the key it was scheduled with.
+"""Data ingestion on demand: a Manual job with a built-in handler, triggered with the key it was scheduled with.
 
-Offer a `DataSource` under a name, then ask for it as often as you like; within the key's TTL it happens once:
+Offer a `DataSource` under a name, then call `ingest`; repeated calls within the key's TTL ingest once:
 
     services = Services.of({"invoices": InvoiceSource()})
     await ingest(scheduler, ingestion_job("import", "invoices", {"month": "2026-07"}, idempotency_key=key))
@@ -29,16 +29,16 @@ DATA_INGESTION = "_platform.dataingestion.run"
 
 
 class DataSource(Protocol):
-    """Where data comes from. Found by its name in `ctx.services`."""
+    """A source of data. Found by its name in `ctx.services`."""
 
     async def ingest(self, ctx: JobContext, parameters: Mapping[str, Any]) -> int | None:
-        """Fetch and store; how many records it was, if known. May be repeated after a failure."""
+        """Fetch and store the data; returns the number of records, if known. May be repeated after a failure."""
         ...
 
 
 @frozen
 class Ingestion:
-    """The payload: the name of the source, and what to tell it (JSON values)."""
+    """The payload: the name of the source, and its parameters (JSON values)."""
 
     source: str
     parameters: dict[str, Any] = field(factory=dict)
@@ -53,8 +53,8 @@ async def run_ingestion(ctx: JobContext, payload: Ingestion) -> Succeeded | Fail
 
 
 def _data_source(services: Services, name: str) -> DataSource | None:
-    """A service that is not a data source is not told apart from one that does not exist: whoever may trigger the job
-    chooses the name, and must not learn by it which services there are (ID-2)."""
+    """The data source; None also for a service that is not a data source. The caller chooses the name, and must not
+    learn from the error which services exist (ID-2)."""
     found = services.get(name) if name in services else None
     return found if callable(getattr(found, "ingest", None)) else None
 
@@ -71,7 +71,7 @@ def ingestion_job(
     timeout: timedelta | None = None,
     queue: str = "default",
 ) -> JobDefinition:
-    """The job: run by hand only, from this source."""
+    """A job without a schedule that ingests from this source."""
     return JobDefinition(
         job_id,
         DATA_INGESTION,
@@ -87,9 +87,9 @@ def ingestion_job(
 
 
 async def ingest(scheduler: JobScheduler, definition: JobDefinition) -> UUID:
-    """Schedule an ingestion job and trigger it, both with its key: a repeated call gives the first run's id (KEY-4).
+    """Schedule an ingestion job and trigger it, both with its key: a repeated call returns the first run's id (KEY-4).
 
-    The payload goes with the trigger as well, so that the run has it even if somebody replaces the job in between.
+    The trigger carries the payload too, so that the run has it even if the job is replaced in between.
     """
     await scheduler.schedule(definition)
     return await scheduler.trigger_once(

@@ -1,4 +1,4 @@
-"""What a callable says about itself: its parameters, its payload type, whether it is async. Errors name the way out."""
+"""Reads a callable's signature: its parameters, its payload type, whether it is async. Errors name the remedy."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class _NoPayload:
 NO_PAYLOAD = _NoPayload()
 
 
-def invalid(shown: str, reason: str) -> InvalidHandler:
-    """The error for a handler of that wrong shape."""
-    return InvalidHandler("handler", f"{shown}: {reason}")
+def invalid(name: str, reason: str) -> InvalidHandler:
+    """The error for a handler with a wrong signature."""
+    return InvalidHandler("handler", f"{name}: {reason}")
 
 
-def shown(function: object) -> str:
-    """A callable as its author knows it."""
+def callable_name(function: object) -> str:
+    """Module and qualified name of a callable, for error texts."""
     while is_a(function, partial):
         function = cast("partial[Any]", function).func
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -50,13 +50,14 @@ def shown(function: object) -> str:
 
 
 def inspected(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature:
-    """Look at a function, method, partial or callable object; `names` are those visible where it is registered."""
+    """The signature of a function, method, partial or callable object; `names` are those visible where it is
+    registered."""
     body = _body(function)
     _refuse_generators(function, body)
     parameters = _positional(function)
     if len(parameters) == 1:
         return Signature(NO_PAYLOAD, is_coroutine(body))
-    payload = _payload_type(parameters[1], body, names, shown(function))
+    payload = _payload_type(parameters[1], body, names, callable_name(function))
     return Signature(payload, is_coroutine(body))
 
 
@@ -66,7 +67,7 @@ def is_coroutine(body: Callable[..., Any]) -> bool:
 
 
 def _body(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that holds the code: inside partials, behind `__call__`."""
+    """The function with the code: inside partials, or `__call__` of an object."""
     while isinstance(function, partial):
         function = function.func
     if inspect.isroutine(function):
@@ -79,11 +80,11 @@ def _body(function: Callable[..., Any]) -> Callable[..., Any]:
 def _refuse_generators(function: Callable[..., Any], body: Callable[..., Any]) -> None:
     inner = inspect.unwrap(body)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise invalid(shown(function), "it is a generator and would never run; return instead of yielding")
+        raise invalid(callable_name(function), "it is a generator and would never run; return instead of yielding")
 
 
 def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    name = shown(function)
+    name = callable_name(function)
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -93,7 +94,7 @@ def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
     positional = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
     required = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
     if required:
-        raise invalid(name, f"nobody passes {required[0]!r}: {_SHAPE}; get what it needs with ctx.services")
+        raise invalid(name, f"{required[0]!r} would never be passed: {_SHAPE}; get it with ctx.services")
     _check_count(positional, name)
     return positional
 
@@ -129,12 +130,12 @@ def _payload_type(parameter: inspect.Parameter, body: Callable[..., Any], names:
 
 
 def evaluated(annotation: Any, body: Callable[..., Any], names: Mapping[str, Any], name: str) -> Any:
-    """The type that an annotation stands for."""
+    """The type of an annotation, which may be text."""
     if not isinstance(annotation, str):
         return annotation
     inner = inspect.unwrap(body)
     try:
-        # Only this annotation: that of `ctx` may well be imported for type checkers only.
+        # Only this annotation: the type of `ctx` may be imported for type checkers only.
         return eval(annotation, getattr(inner, "__globals__", {}), {**names, **_closure(inner)})
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""`HandlerRegistry`: what a node can run, by name."""
+"""`HandlerRegistry`: the handlers of a node, by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rota.codec import decoder
 from rota.errors import InvalidHandler
 from rota.handlers.binding import PayloadBinding, PayloadFunction, PlainBinding, PlainFunction
 from rota.handlers.ingestion import DATA_INGESTION, run_ingestion
-from rota.handlers.inspection import Signature, evaluated, inspected, invalid, shown
+from rota.handlers.inspection import Signature, callable_name, evaluated, inspected, invalid
 from rota.model.outcome import JobResult
 from rota.model.validation import check_iterable, check_name, is_a
 
@@ -29,7 +29,7 @@ C = TypeVar("C", bound="type[_Executes[Any]] | type[_PlainExecutes]")
 
 
 class JobHandler(Protocol[P_contra]):
-    """A handler as a class. A fresh instance is made for each attempt; state of its own would be lost with it."""
+    """A handler as a class. Each attempt gets a new instance, so state in an instance is lost."""
 
     @property
     def handler_name(self) -> str: ...
@@ -37,7 +37,7 @@ class JobHandler(Protocol[P_contra]):
 
 
 class _Executes(Protocol[P_contra]):
-    """The same, more loosely: sync or async, named here or when it is registered."""
+    """The same with fewer demands: sync or async, and the name may be given when it is registered."""
 
     def execute(self, ctx: JobContext, payload: P_contra, /) -> Any: ...
 
@@ -48,7 +48,7 @@ class _PlainExecutes(Protocol):
 
 @define(eq=False)
 class Handler:
-    """A handler as a node calls it: `call(ctx[, payload])`, or `factory()(ctx[, payload])` for a fresh instance.
+    """A handler as a node calls it: `call(ctx[, payload])`, or `factory()(ctx[, payload])` for a new instance.
 
     `decode` is None when it takes no payload. Exactly one of `call` and `factory` is set.
     """
@@ -82,11 +82,11 @@ class HandlerRegistry:
 
     def names(self) -> frozenset[str]:
         """All names and aliases, the platform's own handlers included."""
-        return self._names  # asked with every claim
+        return self._names  # read for every claim
 
     def names_of(self, name: str) -> frozenset[str]:
-        """The name and all aliases of the handler that it finds; the name alone where it finds none."""
-        known = self._aliases.get(name := check_name("handler_name", name))  # asked with every typed trigger
+        """The name and aliases of the handler of that name; only the name if there is no such handler."""
+        known = self._aliases.get(name := check_name("handler_name", name))  # read for every typed trigger
         if known is None:
             handler = self._handlers.get(name)
             known = frozenset({name, *(each for each, found in self._handlers.items() if found is handler)})
@@ -96,9 +96,9 @@ class HandlerRegistry:
     # --- registering ---
 
     def register(self, name: str, *, aliases: Iterable[str] = ()) -> _Register:
-        """Decorate a function `(ctx)` or `(ctx, payload)`, sync or async; its annotation says what the payload is.
+        """Decorate a function `(ctx)` or `(ctx, payload)`, sync or async; its annotation is the payload's type.
 
-        The function stays callable and gains `job()`, `trigger()` and `handler_name`. A class stays the class it is;
+        The function stays callable and gains `job()`, `trigger()` and `handler_name`. A class is returned unchanged;
         for its `job()` and `trigger()` use the binding that `add` returns. `aliases` are older names of the handler:
         jobs and runs stored under them still find it.
         """
@@ -113,7 +113,7 @@ class HandlerRegistry:
     @overload
     def add(self, handler: _PlainExecutes, *, aliases: Iterable[str] = ...) -> PlainBinding: ...
     def add(self, handler: Any, *, aliases: Iterable[str] = ()) -> Any:
-        """Register a class (a fresh instance for each attempt) or an instance (shared, so keep no state in it)."""
+        """Register a class (a new instance for each attempt) or an instance (shared, so keep no state in it)."""
         names = _checked_names(_own_name(handler), aliases)
         return self._add_object(names, handler, sys._getframe(1).f_locals)
 
@@ -138,24 +138,24 @@ class HandlerRegistry:
     def add_factory(self, name: str, factory: Any, *, of: Any = None, aliases: Iterable[str] = ()) -> Any:
         """Register a class whose instances need arguments: `factory()` makes one for each attempt.
 
-        The class is taken from the factory's return annotation; for a lambda or a provider say it with `of`.
+        The class is taken from the factory's return annotation; for a lambda or a provider pass it as `of`.
         """
         names = _checked_names(name, aliases)
         cls = of if of is not None else _made_by(factory, sys._getframe(1).f_locals)
         return self._add_class(names, cls, factory, sys._getframe(1).f_locals)
 
     def alias(self, old: str, new: str) -> None:
-        """Let `old`, a former name, find the handler `new`."""
+        """Make `old`, a former name, an alias of the handler `new`."""
         names, handler = _checked_names(old, ()), self.get(new := check_name("handler_name", new))
         if handler is None:
-            raise InvalidHandler("handler_name", f"there is no handler {new!r} that {names[0]!r} could stand for")
+            raise InvalidHandler("handler_name", f"{names[0]!r} cannot be an alias: there is no handler {new!r}")
         self._store(names, handler)
 
     # --- inside ---
 
     def _add_function(self, names: tuple[str, ...], function: Callable[..., Any], visible: Mapping[str, Any]) -> Any:
         found = inspected(function, visible)
-        self._store(names, _handler(names[0], found, shown(function), call=function))
+        self._store(names, _handler(names[0], found, callable_name(function), call=function))
         if found.takes_payload:
             return PayloadFunction(names[0], found.payload, function)
         return PlainFunction(names[0], function)
@@ -165,12 +165,12 @@ class HandlerRegistry:
             _check_constructor(handler)
             return self._add_class(names, handler, handler, visible)
         found = inspected(handler.execute, visible)
-        self._store(names, _handler(names[0], found, shown(type(handler)), call=handler.execute))
+        self._store(names, _handler(names[0], found, callable_name(type(handler)), call=handler.execute))
         return _binding(names[0], found)
 
     def _add_class(self, names: tuple[str, ...], cls: Any, factory: Any, visible: Mapping[str, Any]) -> Any:
         found = inspected(_execute_of(cls), visible)
-        self._store(names, _handler(names[0], found, shown(cls), factory=lambda: factory().execute))
+        self._store(names, _handler(names[0], found, callable_name(cls), factory=lambda: factory().execute))
         return _binding(names[0], found)
 
     def _store(self, names: tuple[str, ...], handler: Handler) -> None:
@@ -185,14 +185,14 @@ class HandlerRegistry:
 
 
 class _Register:
-    """The decorator; an object, because its overloads tell type checkers what becomes of the function."""
+    """The decorator; an object, because type checkers need its overloads."""
 
     def __init__(self, registry: HandlerRegistry, names: tuple[str, ...], visible: Mapping[str, Any]) -> None:
         self._registry = registry
         self._names = names
         self._visible = visible
 
-    @overload  # a class is callable too, but never with what functions are called with
+    @overload  # a class is callable too, but not with a context and a payload
     def __call__(self, handler: C) -> C: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
     @overload
     def __call__(self, handler: Callable[[JobContext, P], R]) -> PayloadFunction[P, R]: ...
@@ -204,7 +204,9 @@ class _Register:
             return registry._add_function(self._names, handler, self._visible)
         own = getattr(handler, "handler_name", self._names[0])
         if own != self._names[0]:
-            raise invalid(shown(handler), f"it calls itself {own!r}, but is registered as {self._names[0]!r}")
+            raise invalid(
+                callable_name(handler), f"its handler_name is {own!r}, but it is registered as {self._names[0]!r}"
+            )
         registry._add_object(self._names, handler, self._visible)
         return handler
 
@@ -225,7 +227,7 @@ def _checked_names(name: str, aliases: Iterable[str]) -> tuple[str, ...]:
     names = (check_name("handler_name", name), *others)
     for each in names:
         if each.startswith("_"):
-            raise InvalidHandler("handler_name", f"{each!r} begins with '_', and such names are the platform's")
+            raise InvalidHandler("handler_name", f"{each!r} begins with '_', and such names belong to the platform")
     if len(set(names)) < len(names):
         raise InvalidHandler("aliases", f"{names[0]!r} or one of its aliases is given twice")
     return names
@@ -236,7 +238,7 @@ def _own_name(handler: Any) -> str:
     if isinstance(name, str) and callable(getattr(handler, "execute", None)):
         return name
     raise invalid(
-        shown(handler if is_a(handler, type) else type(handler)),
+        callable_name(handler if is_a(handler, type) else type(handler)),
         "a handler class has a class attribute handler_name and a method execute(self, ctx, payload); "
         "register a function with @handlers.register(name)",
     )
@@ -247,15 +249,15 @@ def _check_constructor(cls: type) -> None:
         inspect.signature(cls).bind()
     except TypeError:
         reason = f"its constructor needs arguments; use handlers.add_factory(name, lambda: {cls.__name__}(…))"
-        raise invalid(shown(cls), reason) from None
+        raise invalid(callable_name(cls), reason) from None
     except ValueError:
-        return  # a class written in C says nothing about its constructor
+        return  # a class written in C has no readable signature
 
 
 def _execute_of(cls: Any) -> Callable[..., Any]:
-    """`execute` as an instance would have it, without making one."""
+    """`execute` as a bound method, without making an instance."""
     if not is_a(cls, type) or not callable(getattr(cls, "execute", None)):
-        raise invalid(shown(cls), "it has no method execute(self, ctx, payload)")
+        raise invalid(callable_name(cls), "it has no method execute(self, ctx, payload)")
     raw: Any = inspect.getattr_static(cls, "execute")
     execute: Callable[..., Any] = cast(Any, cls).execute
     return execute if isinstance(raw, staticmethod | classmethod) else MethodType(execute, object())
@@ -269,6 +271,6 @@ def _made_by(factory: Any, visible: Mapping[str, Any]) -> Any:
     annotation = getattr(factory, "__annotations__", {}).get("return") if callable(factory) else None
     if annotation is None:
         raise invalid(
-            shown(factory), "annotate what the factory returns, or name the class with add_factory(…, of=Class)"
+            callable_name(factory), "annotate what the factory returns, or name the class with add_factory(…, of=Class)"
         )
-    return evaluated(annotation, factory, visible, shown(factory))
+    return evaluated(annotation, factory, visible, callable_name(factory))

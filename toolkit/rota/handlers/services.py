@@ -1,4 +1,4 @@
-"""What handlers are given to work with: `ctx.services.get(Mailer)`."""
+"""Services that handlers use: `ctx.services.get(Mailer)`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ T = TypeVar("T")
 class Services:
     """Services by type or by name.
 
-    Made with `Services.of({Mailer: mailer, Database: connect, "bucket": "reports"})`. An instance is handed out as it
+    Made with `Services.of({Mailer: mailer, Database: connect, "bucket": "reports"})`. `get` returns an instance as it
     is. A function, class or partial that takes no arguments is a factory, called for each `get`: decorate it with
-    `functools.cache` where one instance is enough. (Under a type, whatever is an instance of it is handed out, even if
-    it could be called.)
+    `functools.cache` if one instance is enough. (A value that is an instance of its key is never called.)
     """
 
     __slots__ = ("_offered",)
@@ -80,5 +79,5 @@ def _maker(key: type[Any] | str, value: Any) -> Callable[[], Any]:
 def _is_instance(value: object, key: type[Any] | str) -> bool:
     try:
         return isinstance(key, type) and isinstance(value, key)
-    except TypeError:  # a protocol that cannot be asked
+    except TypeError:  # a protocol that does not support isinstance
         return False

@@ -1,3 +1,3 @@
-"""The values everything else speaks of: frozen, checked when made, no I/O."""
+"""The values of the domain: frozen, checked when made, without I/O."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a backend can do beyond the rules that all of them keep (CAP-1)."""
+"""Optional abilities of a backend, beyond the rules that all backends keep (CAP-1)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rota.model.choice import Choice
 
 
 class Capability(Flag):
-    """Declared once, on the backend's class. A capability that is not declared is refused, never weakened."""
+    """Declared on the backend's class. A call that needs an undeclared capability is refused, never weakened."""
 
     DURABLE = auto()  # stored jobs and runs survive the process
     DISTRIBUTED = auto()  # nodes may run on other hosts
-    SECOND_PRECISION = auto()  # six-field expressions are honoured
+    SECOND_PRECISION = auto()  # six-field expressions are supported
     TRANSACTIONAL_TRIGGER = auto()  # trigger_once(within=connection)
-    PUSH_WAKEUP = auto()  # nodes on other hosts are told of new work
+    PUSH_WAKEUP = auto()  # nodes on other hosts are woken for new work
 
     @classmethod
     def _missing_(cls, value: object) -> Any:
@@ -28,7 +28,7 @@ class Capability(Flag):
 
 
 def capability_names(capabilities: Capability) -> str:
-    """The capabilities as an error lists them."""
+    """The capabilities, for error texts."""
     return ", ".join(each.name or "" for each in capabilities) or "none of the optional capabilities"
 
 

@@ -1,4 +1,4 @@
-"""The run whose handler is executing here: events that it writes carry it as their cause (EVENT-6)."""
+"""The current run: events that its handler writes carry it as their cause (EVENT-6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enums whose lookup by value fails with an error of the library's family (SAFE-3)."""
+"""Enums whose lookup by value fails with a RotaError (SAFE-3)."""
 
 from __future__ import annotations
 

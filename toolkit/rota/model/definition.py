@@ -71,7 +71,7 @@ def _check_trigger(field: str, value: object) -> Trigger:
 _DEFAULT_BACKOFF = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=15))
 
 
-def _as_backoff(value: Any) -> Any:  # the signature says that a list is welcome, the check makes it a tuple
+def _as_backoff(value: Any) -> Any:  # lets type checkers accept a list, which the check turns into a tuple
     return value
 
 
@@ -79,8 +79,8 @@ def _as_backoff(value: Any) -> Any:  # the signature says that a list is welcome
 class RetryPolicy:
     """How failed attempts are repeated (RETRY-1 to RETRY-3).
 
-    `backoff[n-1]` is the wait after attempt n, the last entry repeating; each wait varies by `1 ± jitter`.
-    `max_attempts=None` sets no limit; `dead_letter_after` ends the run at a failure later than that.
+    `backoff[n-1]` is the wait after attempt n; the last entry repeats. Each wait is multiplied by `1 ± jitter`.
+    `max_attempts=None` sets no limit. A failure later than `dead_letter_after` since the first start ends the run.
     """
 
     max_attempts: int | None = 3
@@ -136,7 +136,7 @@ _check_key_kind = exactly(IdempotencyKey)
 
 
 def check_idempotency_key(field: str, value: object) -> IdempotencyKey:
-    """Return an IdempotencyKey whose fields are in order, or raise."""
+    """Return an IdempotencyKey with valid fields, or raise."""
     key: IdempotencyKey = _check_key_kind(field, value)
     _check_key_fields(key)
     return key
@@ -148,7 +148,7 @@ def _check_payload(_: str, value: object) -> bytes:
 
 @frozen
 class TriggerOnce:
-    """One of many triggers: what `trigger_once` takes, as a value for `Scheduler.trigger_many`."""
+    """One of many triggers: the arguments of `trigger_once`, as a value for `Scheduler.trigger_many`."""
 
     job_id: str
     payload: bytes | None = field(default=None, repr=length_only)  # None: the job's
@@ -174,7 +174,7 @@ _DEFAULT_RETRY = RetryPolicy()
 
 @frozen
 class JobDefinition:
-    """A job: `(scope_id, job_id)` identifies it, the other fields say what it does and when."""
+    """A job: `(scope_id, job_id)` identifies it, the other fields define what it does and when."""
 
     job_id: str
     handler_name: str
@@ -219,7 +219,7 @@ _check_definition = Checks(
 
 
 class ScheduleOutcome(Choice):
-    """What `schedule` did (REG-1 to REG-3, KEY-1)."""
+    """The result of `schedule` (REG-1 to REG-3, KEY-1)."""
 
     REGISTERED = "registered"
     UNCHANGED = "unchanged"
@@ -229,7 +229,7 @@ class ScheduleOutcome(Choice):
 
 @frozen
 class ScheduleDiff:
-    """What `reconcile` did or would do (DECL-1): job ids, in order."""
+    """The changes that `reconcile` made or would make (DECL-1): job ids, in order."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The event as a value. Stores of events live in `rota.events`."""
+"""The event as a value. Event stores are in `rota.events`."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _FIELDS = tuple(each.name for each in fields(Event))
 
 
 def check_event(value: object, field: str = "event") -> Event:
-    """Return an Event that every store can keep, or raise a ScheduleError (REG-5).
+    """Return an Event that every store can keep, or raise a ScheduleError (REG-5). Called wherever events come in.
 
-    For every place where events come in. An instance may have been made without its constructor, or be of a subclass
-    with fields that no store could give back: of a subclass, a plain copy is returned.
+    An instance may have been made without its constructor, or be of a subclass, whose extra fields no store would keep:
+    for a subclass a plain copy is returned.
     """
     if type(value) is Event:
         _check_fields(value)

@@ -1,4 +1,4 @@
-"""What `health()` answers (OPS-1)."""
+"""The report of `health()` (OPS-1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.model.validation import Checks, check_text, instance_of, member, tuple
 
 
 class Health(Choice):
-    """From good to bad."""
+    """The status of a node, from good to bad."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -25,7 +25,7 @@ _ORDER = (Health.OK, Health.DEGRADED, Health.DOWN)
 
 @frozen
 class Check:
-    """One part of the node or its store, and how it is."""
+    """The status of one part of the node or its store."""
 
     name: str
     status: Health

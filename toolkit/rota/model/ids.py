@@ -34,5 +34,5 @@ def new_run_id() -> UUID:
 
 
 def new_node_id() -> str:
-    """Random for each start, never the host name (LEASE-6)."""
+    """A random id for each start, never the host name (LEASE-6)."""
     return f"node-{os.urandom(8).hex()}"

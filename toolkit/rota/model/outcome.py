@@ -1,4 +1,4 @@
-"""What a handler may return about its attempt. None means `Succeeded()`, raising means `Failed` (RETRY-3)."""
+"""The return values of handlers. None means `Succeeded()`, raising means `Failed` (RETRY-3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.model.validation import MAX_STORED_WHOLE, Checks, check_flag, check_te
 
 @frozen
 class Succeeded:
-    """The attempt reached its end."""
+    """The attempt succeeded."""
 
     records_processed: int | None = None
 
@@ -38,7 +38,7 @@ _check_failed = Checks(reason=check_text, permanent=check_flag)
 
 @frozen
 class Retry:
-    """Try again, after exactly `after`, or after the policy's backoff."""
+    """Try again after exactly `after`, or (None) after the policy's backoff."""
 
     after: timedelta | None = None
 

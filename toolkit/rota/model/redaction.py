@@ -1,4 +1,4 @@
-"""Definitions without their payload, for callers who may only read (ACCESS-2)."""
+"""Definitions without their payload, for callers of `JobApi` (ACCESS-2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rota.model.validation import check_kind
 
 @frozen
 class RedactedDefinition(JobDefinition):
-    """A definition whose payload is left out: `payload` is empty, `payload_size` tells how long it is."""
+    """A definition without its payload: `payload` is empty, `payload_size` is the size of the real one."""
 
     payload_size: int = 0
 
@@ -29,7 +29,7 @@ def redacted(definition: JobDefinition) -> RedactedDefinition:
 
 
 def check_definition(value: JobDefinition) -> JobDefinition:
-    """Return a plain definition whose fields are all in order, or raise: one may be made without its constructor."""
+    """Return a plain definition with valid fields, or raise; it may have been made without its constructor."""
     check_kind("definition", value, JobDefinition)
     try:
         return plain(value)
@@ -38,12 +38,12 @@ def check_definition(value: JobDefinition) -> JobDefinition:
 
 
 def plain(definition: JobDefinition, **changes: Any) -> JobDefinition:
-    """The definition as it is stored: checked again, and of no subclass, so that the same one is UNCHANGED (REG-2).
+    """The definition as it is stored: checked again, and not of a subclass, so that comparing works (REG-2).
 
     A redacted definition is refused if it had a payload: storing it would delete the payload.
     """
     if isinstance(definition, RedactedDefinition) and definition.payload_size:
-        reason = "was left out when the definition was read; get it with reveal_payload() first"
+        reason = "was removed when JobApi returned the definition; get it with reveal_payload() first"
         raise ScheduleError("payload", reason)
     return JobDefinition(**_values(definition, **changes))
 

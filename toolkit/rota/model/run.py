@@ -27,7 +27,7 @@ from rota.model.validation import (
 
 
 class RunState(Choice):
-    """Where a run stands; the last three are final."""
+    """The state of a run; the last three are final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -97,9 +97,9 @@ _check_attempt = Checks(
 
 @frozen
 class JobRun:
-    """One occurrence being worked to its end.
+    """One occurrence of a job, with its attempts.
 
-    `next_attempt_at` is when a run that waits may start; once that has come and nobody has started it, it may be None.
+    `next_attempt_at` is when a waiting run may start; once that instant has passed it may be None.
     """
 
     run_id: UUID
@@ -161,7 +161,7 @@ _check_run = Checks(
 
 @frozen
 class JobStatus:
-    """A job as it stands now; the last three times outlive retention (HIST-2)."""
+    """The current state of a job; the last three times outlive retention (HIST-2)."""
 
     definition: JobDefinition
     next_due: datetime | None
@@ -176,7 +176,7 @@ class JobStatus:
         _check_status(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The status as JSON-ready values, for a web handler to return; of the payload only its size (ACCESS-2)."""
+        """The status as JSON-ready values, for a web handler to return; with the payload's size only (ACCESS-2)."""
         return as_json(self)
 
 
@@ -194,7 +194,7 @@ _check_status = Checks(
 
 @frozen
 class Retention:
-    """How much history is kept per job (HIST-2); `dead_letters` is off (None) by default."""
+    """How much history is kept per job (HIST-2); by default (None) dead letters are kept for ever."""
 
     runs: int = 100
     age: timedelta = timedelta(days=30)
@@ -226,5 +226,5 @@ class Decision:
     first: datetime
     last: datetime
     count: int
-    run_id: UUID | None = None  # the run that was in the way, or that covers them
+    run_id: UUID | None = None  # the run that occupied the lane, or that covers the occurrences
     detail: str | None = None

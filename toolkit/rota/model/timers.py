@@ -1,4 +1,4 @@
-"""Triggers in real time, without a zone: at a fixed interval, or once (EVERY-1, AT-1)."""
+"""Triggers without a time zone: at a fixed interval of elapsed time, or once (EVERY-1, AT-1)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Every:
     """Run every `interval`, counted from `start` in elapsed time; `start` itself counts (EVERY-1).
 
     Without a `start` the job begins when it is first registered. The scheduler keeps that instant as `anchor`, which is
-    no part of the comparison of two definitions (REG-2).
+    ignored when two definitions are compared (REG-2).
     """
 
     interval: timedelta
@@ -50,15 +50,15 @@ class Every:
         check_every(self)
 
     def anchored(self, at: datetime) -> Every:
-        """The same, beginning at `at` where no start was given."""
+        """A copy that begins at `at` if it has no start."""
         return evolve(self, anchor=at)
 
     def has_rhythm_of(self, other: object) -> bool:
-        """Whether both were given the same interval and start."""
+        """True if both have the same interval and start."""
         return isinstance(other, Every) and (self.interval, self.start) == (other.interval, other.start)
 
     def check_precision(self, precision: Precision) -> None:
-        """Refuse an interval or a start that the precision cannot honour (EVERY-1)."""
+        """Refuse an interval or a start that is finer than the precision (EVERY-1)."""
         unit = _UNITS[precision]
         if self.interval % unit:
             raise ScheduleError("trigger.interval", _coarse("must be a whole number of", precision, self.interval))
@@ -104,7 +104,7 @@ class Every:
 
 @frozen
 class At:
-    """Run once, at `instant` (AT-1). One that is past when registered is a missed occurrence."""
+    """Run once, at `instant` (AT-1). An instant in the past counts as a missed occurrence."""
 
     instant: datetime
     misfire: Misfire = field(default=Misfire.ONCE, kw_only=True)
@@ -112,14 +112,14 @@ class At:
 
     @property
     def overlap(self) -> Overlap:
-        """It is skipped while an earlier run of the job is unfinished, like any other occurrence."""
+        """SKIP: the occurrence is skipped while an earlier run of the job is unfinished."""
         return Overlap.SKIP
 
     def __attrs_post_init__(self) -> None:
         check_at(self)
 
     def check_precision(self, precision: Precision) -> None:
-        """Refuse an instant that the precision cannot honour (AT-1)."""
+        """Refuse an instant that is finer than the precision (AT-1)."""
         if not _is_on_grid(precision, self.instant):
             reason = _coarse("must be a whole", precision, self.instant - _EPOCH)
             raise ScheduleError("trigger.instant", f"{reason}; trigger_once(at=…) takes any instant")
@@ -144,7 +144,7 @@ class At:
 
 
 def _coarse(what: str, precision: Precision, value: timedelta) -> str:
-    """Why the value is too fine, and the precision that would do."""
+    """Why the value is too fine, and which precision allows it."""
     plural = "s" if what.endswith("of") else ""
     if precision is Precision.MINUTE and not value % _UNITS[Precision.SECOND]:
         return f"{what} minute{plural}; for seconds register the job with precision=Precision.SECOND"

@@ -22,7 +22,7 @@ PLATFORM_SCOPE = "_platform"
 LIFECYCLE_MODULE = "_platform.jobs"
 MAX_NAME = 200
 MAX_PAYLOAD = 256 * 1024
-MAX_WHOLE = 10**9  # of anything that is counted: the sum of two fits into 32 bits
+MAX_WHOLE = 10**9  # for counts and limits: the sum of two fits into 32 bits
 MAX_STORED_WHOLE = 2**63 - 1  # the largest number that every store can keep
 MAX_DURATION = timedelta(days=36_525)  # a century: instants stay far from the year 9999
 MAX_QUOTED = 100  # characters of a value that an error text repeats
@@ -40,7 +40,7 @@ _TYPE_NAME = type.__dict__["__name__"].__get__
 
 
 def is_a(value: object, *kinds: type) -> bool:
-    """The same as isinstance, but only the real type counts: `__class__` may lie or raise."""
+    """The same as isinstance, but by the real type: `__class__` may be overridden, and may raise."""
     return issubclass(type(value), kinds)
 
 
@@ -50,12 +50,12 @@ def kind_of(value: object) -> str:
 
 
 def type_name(kind: type) -> str:
-    """The name of a type, for error texts: a metaclass may have another `__name__`, and that may raise."""
+    """The name of a type, for error texts; a metaclass may override `__name__`, and that may raise."""
     return cut(_TYPE_NAME(kind))
 
 
 def cut(text: str) -> str:
-    """As much of a text as an error may quote."""
+    """The text, cut to the length that an error may quote."""
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…"
 
 
@@ -77,10 +77,10 @@ def check_name(field: str, value: object) -> str:
     name = value if type(value) is str else check_text(field, value)
     if _ACCEPTED.fullmatch(name):
         return name
-    raise ScheduleError(field, _why_not(name))
+    raise ScheduleError(field, _name_problem(name))
 
 
-def _why_not(name: str) -> str:
+def _name_problem(name: str) -> str:
     if not name:
         return "must not be empty"
     if len(name) > MAX_NAME:
@@ -91,7 +91,7 @@ def _why_not(name: str) -> str:
 
 
 def check_flag(field: str, value: object) -> bool:
-    """Return True or False, or raise: a text such as "false" is neither."""
+    """Return True or False, or raise, also for a text such as "false"."""
     if type(value) is not bool:
         _refuse_type(field, "True or False", value)
     return value
@@ -118,7 +118,7 @@ def check_payload(value: object, limit: int = MAX_PAYLOAD) -> bytes:
 
 
 def check_whole(field: str, value: Any, least: int, most: int = MAX_WHOLE) -> int:
-    """Return a whole number from `least` to `most`, by default a billion, or raise. True and False are no numbers."""
+    """Return a whole number from `least` to `most`, by default a billion, or raise, also for True and False."""
     if is_a(value, int) and type(value) is not bool:
         number = int.__pos__(value)
         if least <= number <= most:
@@ -132,7 +132,7 @@ def check_limit(value: object, field: str = "limit") -> int:
 
 
 def _number(value: Any) -> float | None:
-    """The value as an int or a float without the subclass; None if it is no number."""
+    """The value as a plain int or float; None if it is not a number."""
     if is_a(value, float):
         return float.__pos__(value)
     return int.__pos__(value) if is_a(value, int) and type(value) is not bool else None
@@ -179,7 +179,7 @@ def check_instant(field: str, value: Any) -> datetime:
         return _EPOCH + since
     except OverflowError:
         raise ScheduleError(field, "is outside the years 1 to 9999 in UTC") from None
-    except Exception:  # a TypeError if there is no time zone; a time zone of others may raise anything
+    except Exception:  # a TypeError if there is no time zone; a foreign tzinfo may raise anything
         raise ScheduleError(field, "must be a datetime with a time zone, such as datetime.now(UTC)") from None
 
 
@@ -217,7 +217,7 @@ def check_offers(field: str, value: T, kind: str, *methods: str) -> T:
 
 
 def check_iterable(field: str, value: Iterable[T]) -> Iterator[T]:
-    """Return an iterator over the value, or raise; text and bytes are no lists of values."""
+    """Return an iterator over the value, or raise, also for text and bytes."""
     if not is_a(value, str, bytes, bytearray, memoryview):
         with suppress(Exception):
             return iter(value)
@@ -225,16 +225,16 @@ def check_iterable(field: str, value: Iterable[T]) -> Iterator[T]:
 
 
 def check_not_reserved(field: str, name: str) -> str:
-    """Return a name that does not begin with `_`, or raise: such names are the platform's (ID-2)."""
+    """Return a name that does not begin with `_`, or raise: such names belong to the platform (ID-2)."""
     if name.startswith("_"):
-        raise ScheduleError(field, "must not begin with '_': such names are the platform's")
+        raise ScheduleError(field, "must not begin with '_': such names belong to the platform")
     return name
 
 
 def _attribute(value: object, name: str, absent: object = None) -> object:
     try:
         return getattr(value, name, absent)
-    except Exception:  # a property of others
+    except Exception:  # a property that raises
         return absent
 
 
@@ -246,7 +246,7 @@ def _article(noun: str) -> str:
 
 
 def optional(check: Check) -> Check:
-    """The same check, which also takes None."""
+    """The same check, which also accepts None."""
     return lambda field, value: None if value is None else check(field, value)
 
 
@@ -254,7 +254,7 @@ def whole(least: int, most: int = MAX_WHOLE) -> Check:
     """A whole number within these bounds."""
 
     def check(field: str, value: Any) -> int:
-        if type(value) is int and least <= value <= most:  # as nearly always: saves two calls
+        if type(value) is int and least <= value <= most:  # the usual case: saves two calls
             return value
         return check_whole(field, value, least, most)
 
@@ -267,7 +267,7 @@ def check_wait(field: str, value: object) -> timedelta:
 
 
 def exactly(*kinds: type) -> Check:
-    """One of these types itself: a store could not give a subclass back."""
+    """Exactly one of these types, no subclass: a store could not restore a subclass."""
     wanted = _either(kinds)
 
     def check(field: str, value: object) -> Any:
@@ -308,7 +308,7 @@ def tuple_of(check: Check, least: int = 0, most: int = 1000) -> Check:
 
 
 def items_of(field: str, value: Any) -> tuple[Any, ...]:
-    """The items of a list, tuple or set; raises for everything else, which might never end."""
+    """The items of a list, tuple or set; raises for other iterables, which might be infinite."""
     for kind in (tuple, list, frozenset, set):
         if is_a(value, kind):
             return tuple(kind.__iter__(value))
@@ -328,7 +328,8 @@ def _takes_none(check: Check) -> bool:
 
 
 class Checks:
-    """The checks for the fields of a class. Called in its constructor, and wherever a forged value could come in."""
+    """The checks for the fields of a class. Called in its constructor, and where instances made without it may come
+    in."""
 
     __slots__ = ("_checks", "_names", "_prefix", "_read")
 
@@ -342,7 +343,7 @@ class Checks:
         """Check every field and keep the value that the check returns."""
         try:
             values = self._read(instance)
-        except Exception:  # made without its constructor, or a property of a subclass
+        except Exception:  # made without its constructor, or a property of a subclass raises
             raise ScheduleError(self._missing(instance), "is missing") from None
         for (name, field, check, takes_none), value in zip(self._checks, values, strict=False):
             if value is None and takes_none:
@@ -357,5 +358,5 @@ class Checks:
 
 
 def length_only(data: bytes | None) -> str:
-    """How `repr` writes a payload, or the data of an event: never more than its length (ACCESS-2)."""
+    """The `repr` of a payload, or of an event's data: only its length (ACCESS-2)."""
     return "None" if data is None else f"<{len(data)} bytes>"

@@ -1,3 +1,3 @@
-"""One running node: its loops, its slots, and the way of a run through them."""
+"""One running node: its loops, its slots, and the path of a run through them."""
 
 from __future__ import annotations

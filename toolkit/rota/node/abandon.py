@@ -1,4 +1,4 @@
-"""Tasks that ignore their cancellation, at the end of a node."""
+"""Detaches asyncio tasks that ignore their cancellation when a node ends."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 from weakref import WeakSet
 
-ABANDONED: WeakSet[asyncio.Task[Any]] = WeakSet()  # the command line names them, and ends with another exit code
+ABANDONED: WeakSet[asyncio.Task[Any]] = WeakSet()  # `rota run` names them and changes its exit code
 
 
 def abandon(task: asyncio.Task[Any]) -> None:
-    """Let the event loop end without this task: `asyncio.run` would cancel it and wait for it, for ever if it ignores
-    that. (The way that Python's documentation, "Extending", gives for a task to leave the event loop's list.)"""
+    """Let the event loop end without this task: `asyncio.run` would cancel it and wait for it for ever. Python's
+    documentation ("Extending") describes this call for tasks that unregister themselves."""
     asyncio.tasks._unregister_task(task)
     ABANDONED.add(task)
     quiet: Any = task

@@ -26,7 +26,7 @@ class AttemptState(Enum):
 
 
 class StopCause(Enum):
-    """Why a body was asked to end."""
+    """Why a body was asked to stop."""
 
     TIMEOUT = "its timeout"
     CANCELLED = "a call of cancel"
@@ -35,11 +35,11 @@ class StopCause(Enum):
 
 
 class IllegalTransition(RuntimeError):
-    """An attempt was told to do what its state does not allow: a defect of the node."""
+    """A transition that the attempt's state does not allow: a defect of the node."""
 
 
 class Holder(Protocol):
-    """What a running body needs of its node."""
+    """The part of a node that a running body uses."""
 
     event_loop: asyncio.AbstractEventLoop
 
@@ -59,10 +59,10 @@ class RunningAttempt:
                        │  └──────────end────────┘
                        └──give_up──► ABANDONED
 
-    CLAIMED: no slot has begun it. STOPPING: it was asked to end and has until `grace_until`. ENDED: an outcome is to be
-    stored, or the run handed back. ABANDONED: the body goes on, and its outcome is ignored. A claim that no slot has
-    begun can also be taken back: `withdraw` leads from CLAIMED or STOPPING to ENDED.
-    `end` of an abandoned attempt leaves it abandoned. Every other transition raises `IllegalTransition`.
+    CLAIMED: no slot has begun it. STOPPING: it was asked to stop and has until `grace_until`. ENDED: its outcome is
+    about to be stored, or its run handed back. ABANDONED: the body goes on, and its outcome is ignored. `withdraw`
+    leads from CLAIMED, or STOPPING without a slot, to ENDED. `end` of an abandoned attempt leaves it abandoned. Every
+    other transition raises `IllegalTransition`.
     """
 
     __slots__ = (
@@ -75,19 +75,19 @@ class RunningAttempt:
         self.holder = holder
         self.state = AttemptState.CLAIMED
         self.slot: Slot | None = None
-        self.valid_until = valid_until  # by then the lease must have been renewed
-        self.has_lease = True  # False once the store has said that another node has it
+        self.valid_until = valid_until  # the lease ends then unless it is renewed
+        self.has_lease = True  # False once the store has reported that another node has the lease
         self.deadline: float | None = None
         self.cause: StopCause | None = None
-        self.grace_until: float | None = None  # set when the body was asked to end
-        self.stop_reason: str | None = None  # given by whoever cancelled the run
+        self.grace_until: float | None = None  # set when the body was asked to stop
+        self.stop_reason: str | None = None  # from the call of `cancel`
         self.is_threaded = False
         self.saw_stop = False  # the body has read `ctx.cancelled` as True
 
     # --- transitions ---
 
     def begin(self, slot: Slot) -> bool:
-        """A slot takes the attempt. False if it was asked to stop since its claim: its body must not begin."""
+        """A slot takes the attempt. False if it was already asked to stop: its body must not begin."""
         self.slot = slot
         if self.state is AttemptState.CLAIMED:
             self.state = AttemptState.RUNNING
@@ -97,14 +97,14 @@ class RunningAttempt:
         return False
 
     def stop(self, cause: StopCause, grace_until: float) -> bool:
-        """Ask the body to end. False if it was asked before, or has ended: the first cause and its grace count."""
+        """Ask the body to stop. False if it was asked before, or has ended: the first cause and its grace count."""
         if self.state not in (AttemptState.CLAIMED, AttemptState.RUNNING):
             return False
         self.state, self.cause, self.grace_until = AttemptState.STOPPING, cause, grace_until
         return True
 
     def end(self) -> bool:
-        """The body has ended. False if it had been given up: nothing of it is stored."""
+        """The body has ended. False if it was abandoned: its outcome is not stored."""
         if self.state is AttemptState.ABANDONED:
             return False
         if self.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
@@ -113,13 +113,13 @@ class RunningAttempt:
         return True
 
     def withdraw(self) -> None:
-        """The claim goes back, or is lost, before a slot has begun it."""
+        """The claim is handed back, or is lost, before a slot has begun it."""
         if self.slot is not None or self.state not in (AttemptState.CLAIMED, AttemptState.STOPPING):
             raise self._illegal("withdraw")
         self.state = AttemptState.ENDED
 
     def give_up(self) -> None:
-        """The body ignored its cancellation for all its grace; it goes on without a lane and a slot."""
+        """The body ignored its cancellation until its grace ended; it goes on without a lane and a slot."""
         if self.state is not AttemptState.STOPPING:
             raise self._illegal("give up")
         self.state = AttemptState.ABANDONED
@@ -127,7 +127,7 @@ class RunningAttempt:
     def _illegal(self, transition: str) -> IllegalTransition:
         return IllegalTransition(f"{self.label()} cannot {transition}: it is {self.state.value}")
 
-    # --- what its state means ---
+    # --- questions about the state ---
 
     @property
     def is_unfinished(self) -> bool:
@@ -142,8 +142,8 @@ class RunningAttempt:
     def is_timed_out(self) -> bool:
         return self.cause is StopCause.TIMEOUT
 
-    def looks_whether_to_stop(self) -> bool:
-        """A body that looks, is told yes and returns nothing has stopped for that."""
+    def should_stop(self) -> bool:
+        """For `ctx.cancelled`. A body that has read True and returns None counts as stopped, not as succeeded."""
         if self.grace_until is not None:
             self.saw_stop = True
         return self.saw_stop

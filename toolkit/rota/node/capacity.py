@@ -1,4 +1,4 @@
-"""How many bodies a node may run at once, in all and per queue (LEASE-7)."""
+"""The number of bodies that a node may run at once, in all and per queue (LEASE-7)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Capacity:
 
     @property
     def is_ample(self) -> bool:
-        """Whether a claim beside another can have its full share. A smaller claim could consume the wake-up without
-        fetching the announced run."""
+        """True if a second claim can have its full share. A smaller claim could consume the wake-up without fetching
+        the announced run."""
         return self._free >= self.share and (
             self._queues is None or all(places.are_ample for places in self._queues.values())
         )
@@ -34,7 +34,7 @@ class Capacity:
         return self.slots - self.running - self._promised
 
     def promise(self) -> tuple[int, Mapping[str, int] | None]:
-        """How many runs a new claim may bring: in all, and in each queue where queues have slots of their own."""
+        """The limits of a new claim: in all, and per queue if queues have their own slots."""
         limit = min(self._free, self.share)
         self._promised += limit
         if self._queues is None:
@@ -42,14 +42,14 @@ class Capacity:
         return limit, {queue: places.promise() for queue, places in self._queues.items()}
 
     def take_back(self, request: ClaimRequest) -> None:
-        """The claim is answered: its promise ends."""
+        """End the promise of a claim that was answered."""
         self._promised -= request.limit
         for queue, slots in (request.queues or {}).items():
             if self._queues is not None:
                 self._queues[queue].free += slots
 
     def fitting(self, claims: Sequence[Claim]) -> list[Claim]:
-        """The claims whose queues have free slots: since it was claimed a job may have moved to another queue."""
+        """The claims whose queues have free slots; a job may have moved to another queue since its claim."""
         if self._queues is None:
             return list(claims)
         left = Counter({queue: places.free for queue, places in self._queues.items()})

@@ -1,4 +1,4 @@
-"""The context that a handler is given besides its payload."""
+"""The context that is passed to a handler together with its payload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("rota.run")
 
 
 class _Done:
-    """An awaitable that is already done: sync handlers get it back."""
+    """An awaitable that is already done, for sync handlers."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -33,7 +33,7 @@ class _RunLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class JobContext:
-    """One attempt, as its handler sees it. Made afresh for each attempt; most of it is computed only when looked at."""
+    """One attempt, as its handler sees it. Each attempt gets a new context; most values are computed when read."""
 
     __slots__ = ("_held", "_services")
 
@@ -90,7 +90,7 @@ class JobContext:
 
     @property
     def access(self) -> AccessContext:
-        """Who the job acts for: its creator and scope, synthetic, without roles (ID-3)."""
+        """The identity the job acts for: its creator and scope, synthetic, without roles (ID-3)."""
         definition = self._claim.definition
         return AccessContext(definition.created_by, definition.scope_id, frozenset(), synthetic=True)
 
@@ -116,14 +116,14 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """True once the attempt should stop; a handler in a thread looks at it from time to time."""
-        return self._held.looks_whether_to_stop()
+        """True once the attempt should stop; a handler in a thread has to check it from time to time."""
+        return self._held.should_stop()
 
     def extend_lease(self, delta: timedelta) -> Awaitable[None]:
-        """The lease lasts at least `delta` from now, without renewals.
+        """Make the lease last at least `delta` from now, even without renewals.
 
-        In an async handler: `await ctx.extend_lease(delta)`. In a sync handler call it plainly; it returns when it is
-        done.
+        In an async handler: `await ctx.extend_lease(delta)`. In a sync handler call it without `await`; it returns when
+        it is done.
         """
         check_duration("delta", delta)
         work = self._held.holder.extend_lease(self._held, delta)

@@ -1,4 +1,4 @@
-"""A node's exchanges with its store: settle finished attempts, claim for free slots, settle what other nodes lost."""
+"""A node's exchanges with its store: settle finished attempts, claim for free slots, settle expired leases."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ log = safe_logger("rota")
 
 
 class Exchanged(NamedTuple):
-    """What an exchange did."""
+    """The result of an exchange."""
 
     moved: bool  # something was settled, claimed or rescued
     look_again: bool  # more may be claimable at once
     asked: bool = True  # the store was called
-    next_in: timedelta | None = None  # until more becomes claimable, if that is news
+    next_in: timedelta | None = None  # time until more becomes claimable, if it has changed
 
 
 _NOTHING = Exchanged(False, False, asked=False)
 
 
 class ClaimChannel:
-    """One claim at a time: its number is the store's only way to recognise a repeat."""
+    """Makes one claim at a time: the store recognises a repeat only by the claim's number."""
 
     __slots__ = ("number", "unanswered")
 
@@ -56,7 +56,7 @@ class Exchange:
         node_id: str,
         lease: timedelta,
     ) -> None:
-        self.begun = 0  # so that a heartbeat can tell whether one went on beside it
+        self.begun = 0  # a heartbeat compares it, to notice an exchange during its renewal
         self.in_flight = 0
         self.next_at: datetime | None = None  # when more may be claimable
         self._backend = backend
@@ -69,11 +69,11 @@ class Exchange:
         self._lease = lease
         self._number = 0
         self._channels = backend.hands
-        self._free = [ClaimChannel(number) for number in range(backend.hands)]  # the others claim just now
-        self._is_filled = False  # the last claim brought all it could, of other jobs too: more may wait
+        self._free = [ClaimChannel(number) for number in range(backend.hands)]  # channels without a claim under way
+        self._is_filled = False  # the last claim reached its limit and found waiting jobs: more may wait
         self._stale: list[Claim] = []
 
-    # --- what can be done now ---
+    # --- questions about the state ---
 
     @property
     def has_finished(self) -> bool:
@@ -85,7 +85,7 @@ class Exchange:
 
     @property
     def is_unanswered(self) -> bool:
-        """A claim failed that may have been carried out."""
+        """True if a claim failed that the store may have carried out."""
         return any(channel.unanswered for channel in self._free)
 
     @property
@@ -94,18 +94,18 @@ class Exchange:
 
     @property
     def can_settle(self) -> bool:
-        """While all channels are busy, finished attempts gather for the next exchange."""
+        """False while all channels are busy: finished attempts are collected for the next exchange."""
         return self.in_flight <= self._channels
 
     @property
     def is_hungry(self) -> bool:
-        """Whether another channel should fetch its share while the last one's is worked on."""
+        """True if another channel should claim while the runs of the last claim are worked on."""
         return self._is_filled and self._capacity.is_ample and self.can_claim
 
     # --- one exchange ---
 
     async def __call__(self, *, claims: bool) -> Exchanged:
-        """Settle what is finished and, if `claims`, claim for free slots."""
+        """Settle finished attempts and, if `claims`, claim for free slots."""
         channel = self._free_channel() if claims and self.can_claim else None
         batch, attempts = self._finished.take(self._capacity.share)
         if not batch and channel is None:
@@ -119,7 +119,7 @@ class Exchange:
                 raise
             with self._under_way():
                 await self._finished.settle_each()
-            return Exchanged(True, claims)  # the claim is asked for again
+            return Exchanged(True, claims)  # the claim was not made: look again
         if claimed is None:
             return Exchanged(True, claims)  # other exchanges are claiming: look again after them
         if self._stale:
@@ -150,7 +150,7 @@ class Exchange:
                 accepted, claimed = await self._backend.settle(batch, request, keep=self._finished.keep)
                 self._finished.stored(batch, attempts, accepted)
                 if self._finished.waiters.are_awaited:
-                    await self._finished.waiters.tell(batch)
+                    await self._finished.waiters.resolve(batch)
             else:
                 assert request is not None
                 claimed = await self._backend.claim(request)
@@ -169,7 +169,7 @@ class Exchange:
     # --- claims ---
 
     def _free_channel(self) -> ClaimChannel:
-        # An unanswered claim may have been carried out: only the same request again tells.
+        # An unanswered claim may have been carried out: it has to be repeated with the same request.
         return next((channel for channel in self._free if channel.unanswered), self._free[0])
 
     def _request(self, channel: ClaimChannel) -> ClaimRequest:
@@ -184,7 +184,7 @@ class Exchange:
         return channel.unanswered
 
     def forget_unanswered(self) -> None:
-        """The runs of such claims are about to be handed back: a repeat answered meanwhile would begin them (RUN-1)."""
+        """Drop unanswered claims, whose runs are about to be handed back: a repeat could still begin them (RUN-1)."""
         for channel in self._free:
             if channel.unanswered is not None:
                 self._capacity.take_back(channel.unanswered)
@@ -193,17 +193,17 @@ class Exchange:
     def _take(self, claimed: Claimed, sent: float, is_repeat: bool) -> None:
         under_way = timedelta(seconds=self._clock.monotonic() - sent)
         is_late = is_repeat or under_way > self._lease / 2
-        left = self._set_stale_aside(claimed, under_way) if is_late else self._lease
+        left = self._sort_out_stale(claimed, under_way) if is_late else self._lease
         self._finished.store_ahead = claimed.now - self._clock.now()
         self.next_at = claimed.next_at
         if claimed.claims:
             self._holdings.take(claimed.claims, sent + left.total_seconds())
 
-    def _set_stale_aside(self, claimed: Claimed, under_way: timedelta) -> timedelta:
-        """How much was left of the leases when the store answered: those of a repeat run since the first try.
+    def _sort_out_stale(self, claimed: Claimed, under_way: timedelta) -> timedelta:
+        """Move stale claims to `_stale`; returns the lease time that the others had left when the store answered.
 
-        No body may begin on a lease that is about to end, or ended while the answer was under way: claims with too
-        little left are handed back, and so are claims that have no slot any more.
+        The leases of a repeated claim run since its first try. No body may begin on a lease that ends soon, or ended
+        while the answer was under way: claims with too little left are stale, and so are claims without a free slot.
         """
         enough = self._lease / 2 + under_way
         kept = self._capacity.fitting([claim for claim in claimed.claims if claim.lease_until - claimed.now >= enough])
@@ -232,6 +232,6 @@ class Exchange:
 
 
 def _are_others(claimed: Claimed, settled: Sequence[Settlement]) -> bool:
-    """Whether the claim found jobs that waited, not only those that went on with their next runs."""
+    """True if the claim found jobs that waited, not only next runs of the jobs just settled."""
     went_on = {settlement.key for settlement in settled}
     return any(claim.key not in went_on for claim in claimed.claims)

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from rota.backend.messages import Claim
-from rota.decide.attempt import Outcome, Raised, Refused, Stopped, TimedOut
+from rota.decide.attempt import Outcome, Raised, Stopped, TimedOut, Unprocessable
 from rota.errors import UndecodablePayload, safe_text, type_name
 from rota.handlers import Handler, HandlerRegistry
 from rota.handlers.services import Services
@@ -32,11 +32,12 @@ _BLOCKING = 0.5  # seconds: a body that holds the event loop longer than this is
 
 
 class HandBack:
-    """Not an outcome: the node itself cancelled the body, so the run goes back to the store, uncounted (LEASE-5)."""
+    """No outcome: the node cancelled the body, so the run is handed back and the attempt not counted (LEASE-5)."""
 
 
-class _NotItsPayload(Exception):
-    """The run's payload cannot be decoded. Other things that a body cannot decode are ordinary failures (RETRY-3)."""
+class _PayloadNotDecoded(Exception):
+    """The run's payload cannot be decoded. An `UndecodablePayload` from the body itself is an ordinary failure
+    (RETRY-3)."""
 
 
 class Executor:
@@ -58,8 +59,8 @@ class Executor:
         claim = held.claim
         if logs_level(INFO):
             self._run_log.started(claim)
-        if held.is_asked_to_stop:  # between the claim and now: the body never begins (CANCEL-1)
-            return stopped(held)
+        if held.is_asked_to_stop:  # since the claim: the body must not begin (CANCEL-1)
+            return stop_outcome(held)
         if claim.unreadable is not None:
             return unreadable(claim)
         handler = None if claim.handler_is_missing else self._handlers.find(claim.definition.handler_name)
@@ -73,14 +74,14 @@ class Executor:
             else:
                 result = await self._in_thread(handler, held, context)
         except ThreadRaised as raised:
-            return _judge(held, raised.error)
+            return _outcome_of_error(held, raised.error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            return _judge(held, error)
+            return _outcome_of_error(held, error)
         if result is None and held.grace_until is None:
             return SUCCEEDED
-        return _accept(held, result)
+        return _outcome_of_result(held, result)
 
     def close(self) -> None:
         self._threads.close()
@@ -94,7 +95,7 @@ class Executor:
         try:
             payload = handler.decode(held.claim.payload)
         except UndecodablePayload as error:
-            raise _NotItsPayload(str(error)) from None
+            raise _PayloadNotDecoded(str(error)) from None
         return call(context, payload)
 
     def _begin(self, handler: Handler, held: RunningAttempt) -> Coroutine[Any, Any, Any]:
@@ -112,16 +113,16 @@ class Executor:
         if held.is_asked_to_stop:
             result.close()
             return None
-        return await self._drive(result, context, held)  # a lambda around an async function: it is to be run, too
+        return await self._drive(result, context, held)  # from a lambda around an async function
 
     @types.coroutine
     def _drive(
         self, body: Coroutine[Any, Any, Any], context: Context, held: RunningAttempt
     ) -> Generator[Any, Any, Any]:
-        """Await `body` in a context of its own, in the slot's task.
+        """Await `body` in the slot's task, with its own context.
 
-        A task per attempt would give it one too, at twice the cost of everything else here; slots without this would
-        leak context variables from one run into the next.
+        Without its own context a run would leak context variables into the next. A task per attempt would prevent that
+        too, at twice the cost of everything else here.
         """
         step, value = body.send, None
         while True:
@@ -142,7 +143,7 @@ class Executor:
             except GeneratorExit:
                 context.run(body.close)
                 raise
-            except BaseException as error:  # it belongs to the body
+            except BaseException as error:  # pass it into the body
                 value, step = error, body.throw
 
     def _was_blocked(self, held: RunningAttempt, seconds: float) -> None:
@@ -157,40 +158,40 @@ async def _awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def missing_handler(claim: Claim) -> Refused:
-    """No live node can run it (RETRY-4)."""
+def missing_handler(claim: Claim) -> Unprocessable:
+    """The outcome if no live node has the handler (RETRY-4)."""
     reason = f"missing handler {claim.definition.handler_name!r}"
-    return Refused(reason, f"{reason}: no live node has it")
+    return Unprocessable(reason, f"{reason}: no live node has it")
 
 
-def unreadable(claim: Claim) -> Refused:
-    """Its stored row cannot be decoded (SAFE-1)."""
+def unreadable(claim: Claim) -> Unprocessable:
+    """The outcome if the stored run cannot be decoded (SAFE-1)."""
     reason = f"the stored run cannot be read: {claim.unreadable}"
-    return Refused(reason, reason)
+    return Unprocessable(reason, reason)
 
 
-def _judge(held: RunningAttempt, error: BaseException) -> Outcome | HandBack:
-    """The body raised."""
+def _outcome_of_error(held: RunningAttempt, error: BaseException) -> Outcome | HandBack:
+    """The outcome of a body that raised."""
     if held.is_timed_out:
         return TimedOut(error)
-    if isinstance(error, _NotItsPayload):
-        return Refused("undecodable payload", str(error))
+    if isinstance(error, _PayloadNotDecoded):
+        return Unprocessable("undecodable payload", str(error))
     if isinstance(error, asyncio.CancelledError) and held.is_asked_to_stop:
-        return stopped(held)
+        return stop_outcome(held)
     return Raised(error)
 
 
-def stopped(held: RunningAttempt) -> Outcome | HandBack:
-    """The body ended because it was asked to: somebody cancelled the run, or the node gave it up."""
+def stop_outcome(held: RunningAttempt) -> Outcome | HandBack:
+    """The outcome of a body that ended on request: of `cancel` (a reason is set), or of the node."""
     return Stopped(held.stop_reason) if held.stop_reason is not None else HandBack()
 
 
-def _accept(held: RunningAttempt, result: Any) -> Outcome | HandBack:
-    """The body returned."""
+def _outcome_of_result(held: RunningAttempt, result: Any) -> Outcome | HandBack:
+    """The outcome of a body that returned."""
     if held.is_timed_out:
         return TimedOut()
     if result is None:
-        return stopped(held) if held.saw_stop else SUCCEEDED
+        return stop_outcome(held) if held.saw_stop else SUCCEEDED
     if issubclass(type(result), Succeeded | Failed | Retry):  # isinstance would ask proxies, and those may raise
         return _plain(result)
     log.warning(
@@ -202,7 +203,7 @@ def _accept(held: RunningAttempt, result: Any) -> Outcome | HandBack:
 
 
 def _plain(result: JobResult) -> Outcome:
-    """The same without subclasses: methods of the application's classes must not raise where it is stored (LOG-2)."""
+    """A copy without application subclasses, whose methods might raise when the outcome is stored (LOG-2)."""
     try:
         if isinstance(result, Succeeded):
             records = result.records_processed

@@ -15,11 +15,11 @@ from rota.node.holdings import Holdings
 
 log = safe_logger("rota")
 
-_PATIENCE = timedelta(seconds=5)  # a node that leaves has no later chance, and must not wait long either
+_PATIENCE = timedelta(seconds=5)  # a leaving node retries, because it has no later chance, but not for long
 
 
 class Leases:
-    """The leases of one node. `under_way` counts hand-backs that must not be cut off."""
+    """The leases of one node. `under_way` counts hand-backs that must not be interrupted."""
 
     def __init__(self, backend: Backend, info: Callable[[], NodeInfo], lease: timedelta, holdings: Holdings) -> None:
         self.under_way = 0
@@ -30,7 +30,7 @@ class Leases:
         self.retry_call = RetryingCalls(min(backend.patience, _PATIENCE))
 
     async def hand_back_attempts(self, several: Sequence[RunningAttempt]) -> None:
-        """Undo their claims and free their places, also when this is cancelled: otherwise they would be renewed for
+        """Undo their claims and free their slots, even if this call is cancelled: otherwise they would be renewed for
         ever."""
         try:
             await self.hand_back([held.lease_ref(self._lease) for held in several])
@@ -40,7 +40,7 @@ class Leases:
                 self._holdings.free(held)
 
     async def hand_back(self, refs: Sequence[LeaseRef]) -> None:
-        """The same by value, for leases without an attempt here. Never raises: a node that leaves goes on draining."""
+        """The same for leases without an attempt here. Never raises, so that a leaving node goes on draining."""
         self.under_way += 1
         try:
             await self.retry_call(self._backend.hand_back, refs)
@@ -51,7 +51,7 @@ class Leases:
             self.under_way -= 1
 
     async def hand_back_unstarted(self) -> None:
-        """Attempts that were claimed, and that no slot has begun."""
+        """Hand back attempts that no slot has begun."""
         unstarted = list(self._holdings.ready)
         self._holdings.ready.clear()
         for held in unstarted:
@@ -60,7 +60,7 @@ class Leases:
             await self.hand_back_attempts(unstarted)
 
     async def hand_back_unanswered(self) -> None:
-        """A claim was not answered and is not going to be repeated: ask the store what it brought."""
+        """Hand back the runs of a claim that was not answered and is not repeated; a renewal lists them as orphans."""
         refs = [held.lease_ref(self._lease) for held in self._holdings]
         try:
             renewal = await self.retry_call(self._backend.renew, self._info(), refs)
@@ -71,7 +71,7 @@ class Leases:
         await self.hand_back(self._holdings.orphans(renewal))
 
     async def extend(self, held: RunningAttempt, delta: timedelta, check: Callable[[], None]) -> Renewal:
-        """One lease to last `delta` from now; `check` is called before each try and may raise."""
+        """Make one lease last `delta` from now; `check` is called before each try and may raise."""
 
         async def renew() -> Renewal:
             check()
@@ -81,6 +81,6 @@ class Leases:
 
 
 def named(refs: Sequence[LeaseRef]) -> str:
-    """Runs and jobs as a log line names them."""
+    """The runs and jobs, for a log line."""
     listed = ", ".join(f"run {ref.run_id} of job {ref.key.job_id!r}" for ref in refs[:3])
     return listed if len(refs) <= 3 else f"{listed} and {len(refs) - 3} more runs"

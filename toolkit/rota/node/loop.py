@@ -1,4 +1,4 @@
-"""One repeated activity of a node: take a turn, rest, take the next. After errors the rests grow, with jitter."""
+"""One repeated activity of a node: a turn, a rest, the next turn. After errors the rests grow, with jitter."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rota.node.abandon import abandon
 
 log = safe_logger("rota")
 
-_AT_ONCE = 2
+_QUICK_RETRIES = 2
 _PARTING = 5.0  # seconds that a store may take to cancel a call
 _LATE = 1.0  # seconds: shorter delays are normal
 _REST_AFTER_ERROR = wait_random_exponential(multiplier=0.05, max=5)
 
 
 class Turn(NamedTuple):
-    """Whether a turn did anything, how long the loop may rest (None: until it is woken), and whether it asked the store
-    at all: only an answer shows that the store is back."""
+    """The result of a turn: whether it did anything, how long the loop may rest (None: until it is woken), and whether
+    it called the store: only an answer shows that the store is back."""
 
     progressed: bool
     rest: timedelta | None
@@ -35,7 +35,7 @@ class Turn(NamedTuple):
 
 
 class NoAnswer(Exception):
-    """Something other than the job store did not answer; it is named in the log."""
+    """Something other than the job store did not answer; `name` says what, for the log."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -43,7 +43,7 @@ class NoAnswer(Exception):
 
 
 class Loop:
-    """Runs `turn` again and again, when its rest is over or when it is woken; at least every `poll`."""
+    """Repeats `turn` when its rest is over or when it is woken, at least every `poll`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Loop:
         self.phase = phase
         self.wakes_at: timedelta | None = None
         self.failures = 0  # in a row
-        self._turn_began: float | None = None  # in real time, like all that health looks at
+        self._turn_began: float | None = None  # in real time, as health needs it
         self._wakes_by: float | None = None  # while it rests
         self._late = (0.0, 0.0)  # by how many seconds it woke too late, and when
         self._turn = turn
@@ -69,7 +69,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._activity = watch(clock, lambda: f"loop {name}")
         self._is_finishing = False
-        self._is_stopped = False
+        self._is_closed = False
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -78,10 +78,10 @@ class Loop:
             self._driver.join(self)
         self._runner = asyncio.create_task(self._run(), name=f"rota {self.name}")
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         if self._driver is not None:
             self._driver.leave(self)
-        self._is_stopped = True
+        self._is_closed = True
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=_PARTING)
@@ -92,16 +92,16 @@ class Loop:
         self._activity.end()
 
     async def finish(self, patience: float) -> None:
-        """Take turns until one finds nothing left to do, for at most `patience` real seconds; then stop."""
+        """Take turns until one finds nothing left to do, for at most `patience` real seconds; then close."""
         if self._runner is not None:
             self._is_finishing = True
             self.poke()
             await asyncio.wait({self._runner}, timeout=patience)
-        await self.stop()
+        await self.close()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it goes on taking turns."""
+        """False once its task has ended."""
         return self._runner is not None and not self._runner.done()
 
     @property
@@ -111,26 +111,26 @@ class Loop:
 
     @property
     def late(self) -> tuple[float, float]:
-        """By how many seconds it woke too late from a rest, and when: something else held the event loop. The latest
-        time, or right now, if it should be awake."""
+        """By how many seconds it last woke too late from a rest, and when: other code blocked the event loop. While the
+        loop is overdue, the delay until now."""
         now = monotonic()
         if self._wakes_by is not None and now - self._wakes_by > _LATE:
             return now - self._wakes_by, now
         return self._late
 
     def poke(self) -> None:
-        """Take a turn now. A loop that has stopped takes none: a virtual clock would wait for that turn for ever."""
-        if not self._is_stopped:
+        """Take a turn now. A closed loop takes none: a virtual clock would wait for that turn for ever."""
+        if not self._is_closed:
             self._activity.begin()
             self._wake.set()
 
     def wake_in(self, delta: timedelta) -> None:
-        """Do not rest longer than `delta` from now (a virtual clock asks again by itself)."""
+        """Do not rest longer than `delta` from now (a virtual clock pokes the loop anyway)."""
         if self._driver is None and delta < self._poll:
             asyncio.get_running_loop().call_later(max(delta.total_seconds(), 0.0), self._wake.set)
 
     def look_again(self) -> None:
-        """There may be something to do earlier than thought (a virtual clock asks by itself)."""
+        """Take a turn now, because something may be due earlier (a virtual clock pokes the loop anyway)."""
         if self._driver is None:
             self._wake.set()
 
@@ -148,17 +148,17 @@ class Loop:
                 self._activity.progressed()
             elif is_last:
                 return
-            if self._is_stopped:  # and the call swallowed the cancellation
+            if self._is_closed:  # the turn swallowed the cancellation
                 return
             await self._rest(turn.rest)
 
     async def _take_turn(self) -> Turn:
         try:
-            turn = await self._persevere()
+            turn = await self._turn_with_retries()
         except asyncio.CancelledError as error:
             if self._runner is None or self._runner.cancelling():
                 raise
-            return self._failed(error, "a call was cancelled from inside")  # no reason to end for ever
+            return self._failed(error, "a call was cancelled from inside")  # the loop itself was not cancelled
         except STORE_ERRORS as error:
             return self._failed(error, "the store does not answer")
         except NoAnswer as error:
@@ -172,13 +172,13 @@ class Loop:
             self.failures = 0
         return turn
 
-    async def _persevere(self) -> Turn:
-        """A call that failed once mostly succeeds at once: only a store that is away is worth a rest."""
-        for _ in range(_AT_ONCE):
+    async def _turn_with_retries(self) -> Turn:
+        """Repeat a failed turn at once: mostly that succeeds. Rests are for a longer outage."""
+        for _ in range(_QUICK_RETRIES):
             try:
                 return await self._turn()
             except OutcomeUnknown:
-                self._activity.progressed()  # it may have happened, and others may have to go on from there
+                self._activity.progressed()  # the call may have happened, and let others go on
             except STORE_ERRORS:
                 continue
         return await self._turn()
@@ -189,7 +189,7 @@ class Loop:
             log.warning("the %s loop: %s (%s, %d in a row); it tries again",
                         self.name, what, type_name(error), self.failures)  # fmt: skip
         if self.failures == 1:
-            return Turn(True, timedelta(0))  # a single failure is repeated at once: a late tick would be a misfire
+            return Turn(True, timedelta(0))  # repeat a single failure at once: a late tick would be a misfire
         rest = timedelta(seconds=seconds_after(_REST_AFTER_ERROR, min(self.failures, 20)))
         return Turn(False, min(rest, self._error_rest))
 
@@ -212,7 +212,7 @@ class Loop:
 
     async def _rest_virtually(self, driver: Driver, rest: timedelta | None) -> None:
         if rest is not None and rest <= timedelta(0):
-            rest = None  # it has work at this very instant: the clock asks again as long as anything moves
+            rest = None  # there is work at this instant: the clock pokes the loop as long as anything progresses
         self.wakes_at = driver.after(rest)
         if not self._wake.is_set():
             self._activity.end()

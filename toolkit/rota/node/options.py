@@ -25,7 +25,7 @@ from rota.model.validation import (
 )
 from rota.node.run_log import LogErrors
 
-MIN_LEASE = timedelta(milliseconds=100)  # with a shorter one a node would do little but renew
+MIN_LEASE = timedelta(milliseconds=100)  # with a shorter lease a node would be busy renewing
 
 
 @frozen(kw_only=True)

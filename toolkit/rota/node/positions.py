@@ -1,8 +1,8 @@
-"""How far the events of one event store were delivered to one job store (EVENT-5).
+"""The position up to which the events of an event store were delivered to a job store (EVENT-5).
 
-Sweeps of any number of nodes read a page from the same position. What one of them delivers counts only while the
-position is where it read the page: somebody else has delivered those events before moving it, and a job that was
-registered since must not hear of them.
+Sweeps of several nodes may read the same page. A sweep delivers its page only while the position is still where it read
+the page. If the position has moved, another sweep has delivered these events, and a job that was registered since must
+not get them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from rota.events.store import name_of, positions_of
 Deliver = Callable[[Bookmark | None], Awaitable[bool]]
 
 _EVENTS = "events"  # the bookmark of an event store without a name
-_TURN_WITHIN = 60.0  # seconds: whoever delivers a page for longer than that hangs
+_TURN_WITHIN = 60.0  # seconds: a sweep that takes longer to deliver a page hangs
 
 
 class Position(Protocol):
-    """Where a sweep goes on."""
+    """The position from which a sweep reads."""
 
     async def read(self) -> int:
         """0 before the first event."""
         ...
 
     async def move(self, position: int, reached: int, deliver: Deliver | None = None) -> int:
-        """To `reached`, unless somebody else has moved it from `position` meanwhile; where it is then.
+        """Move to `reached`, unless another sweep has moved it from `position`; returns the position afterwards.
 
-        `deliver` tells the job store first, and says whether that counts. It is given what guards it there, or None
-        where nothing has to.
+        Before that, `deliver` delivers the events to the job store, and returns False if another sweep was faster. Its
+        argument is the bookmark that the job store has to check, or None if there is no need.
         """
         ...
 
 
 def position_of(backend: Backend, events: EventStore, job_store: int) -> Position:
-    """Kept by the event store itself if it ends with its process, else with the jobs (docs/adr/0019)."""
+    """The position, kept in the event store if that is in memory, else in the job store (docs/adr/0019)."""
     kept, name = positions_of(events), name_of(events)
     if kept is not None:
         return _Kept(kept, job_store, real_seconds(backend.clock, _TURN_WITHIN))
@@ -50,7 +50,7 @@ def position_of(backend: Backend, events: EventStore, job_store: int) -> Positio
 
 
 class _Stored:
-    """A bookmark. Only the job store sees what other processes do: it looks whether the bookmark is still there."""
+    """A bookmark in the job store, which checks on delivery whether another process has moved it."""
 
     def __init__(self, backend: Backend, name: str) -> None:
         self._backend = backend
@@ -69,17 +69,18 @@ _turns: WeakValueDictionary[tuple[int, int, asyncio.AbstractEventLoop], asyncio.
 
 
 class _Kept:
-    """In the memory of this process, where the job store cannot look. So are all its sweeps: they take turns.
+    """A position in the memory of this process. The job store cannot check it, so the sweeps use a lock: all of them
+    are in this process.
 
-    A turn is for delivering and moving, not for reading: an event store that hangs holds up nobody else.
+    The lock covers delivering and moving, not reading, so that an event store that hangs delays no other sweep.
     """
 
     def __init__(self, kept: dict[int, int], job_store: int, patience: float | None) -> None:
         self._kept = kept
         self._job_store = job_store
         self._patience = patience
-        # Of this event loop: the last one may have ended in the middle of a turn. The id is that of `kept` for as long
-        # as anybody has the lock, for whoever has it has `kept` too.
+        # One lock per event loop: an earlier event loop may have ended while it held the lock. `id(kept)` stays valid
+        # while the lock exists, because each object with the lock also refers to `kept`.
         key = (id(kept), job_store, asyncio.get_running_loop())
         self._lock = _turns.setdefault(key, asyncio.Lock())
 

@@ -27,26 +27,26 @@ log = safe_logger("rota")
 _PAGE = 1000
 _MOST_TRIES = 20
 _WAIT = wait_exponential(multiplier=0.1, max=60)
-_ANSWERS_WITHIN = 10.0  # seconds, of the event store or the notifier
-_EACH_WITHIN = 0.05  # more for each event that is written with others
+_ANSWERS_WITHIN = 10.0  # seconds that the event store or the notifier may take
+_EACH_WITHIN = 0.05  # additional seconds for each fact
 _POLL = timedelta(seconds=1)
 
 
 class Recipient(Protocol):
-    """One audience: where its facts come from, and how it is told."""
+    """One audience: how its facts are read, and how they are delivered."""
 
     name: str
-    takes_pages: bool  # told many facts in one call; else one by one
+    takes_pages: bool  # many facts are delivered in one call; else one by one
     clock: Clock
 
     async def next_facts(
         self, done: Sequence[int], failed: Sequence[FailedDelivery], skip: Collection[JobKey], lease: timedelta
     ) -> list[Fact] | None:
-        """The next page, once these are done; None if another node relays."""
+        """Report `done` and `failed`, and read the next page; None if another node relays."""
         ...
 
     async def tell(self, *facts: Fact) -> None:
-        """Deliver them. If it raises they are tried again."""
+        """Deliver the facts. If it raises they are tried again."""
         ...
 
 
@@ -74,7 +74,8 @@ class ToEvents:
 
 
 class ToAdmins:
-    """Dead letters go to the node's notifier. A node without one logs them, unless some node of the store has one."""
+    """Delivers dead letters to the node's notifier. A node without a notifier logs them, unless another node has
+    one."""
 
     name = "notices"
     takes_pages = False
@@ -85,23 +86,23 @@ class ToAdmins:
         self._node_id = node_id
         self._has_notifier = notifier is not None
         self._notifier: Notifier = notifier or LoggingNotifier()
-        self._is_silent: bool | None = False if self._has_notifier else None  # None: not asked yet
+        self._is_silent: bool | None = False if self._has_notifier else None  # None: not read yet
 
     async def next_facts(
         self, done: Sequence[int], failed: Sequence[FailedDelivery], skip: Collection[JobKey], lease: timedelta
     ) -> list[Fact] | None:
         if self._is_silent is None:
-            await self._ask_whether_silent()
+            await self._read_whether_silent()
         if self._is_silent:
             return None
         facts = await self._backend.outbox(
             Audience.ADMINS, self._node_id, done=done, failed=failed, skip=skip, lease=lease
         )
-        if facts and not self._has_notifier:  # a node with a notifier may have come since
-            await self._ask_whether_silent()
+        if facts and not self._has_notifier:  # a node with a notifier may have started since
+            await self._read_whether_silent()
         return None if self._is_silent else facts
 
-    async def _ask_whether_silent(self) -> None:
+    async def _read_whether_silent(self) -> None:
         self._is_silent = await self._backend.setting(ADMINS_TOLD) == 1
 
     async def tell(self, *facts: Fact) -> None:
@@ -111,16 +112,16 @@ class ToAdmins:
 
 
 @define
-class _HeldUp:
-    """A job whose first fact could not be delivered: its later ones wait behind it."""
+class _Delayed:
+    """A job with a fact that could not be delivered: its later facts wait until it is tried again."""
 
     tries: int
     again_at: float
 
 
 class Relay:
-    """Delivers to one recipient. The store lets one node at a time relay to it, for a lease that follows the node's:
-    when the relaying node dies, another one takes over as soon as its work."""
+    """Delivers to one recipient. One node at a time relays, for a lease no longer than the node's: if that node dies,
+    another takes over its relay as soon as its runs."""
 
     def __init__(self, recipient: Recipient, lease: timedelta) -> None:
         self._recipient = recipient
@@ -128,45 +129,44 @@ class Relay:
         self._lease = min(lease, RELAY_LEASE)
         self._done: list[int] = []
         self._failed: list[FailedDelivery] = []
-        self._held_up: dict[JobKey, _HeldUp] = {}
-        self._is_anothers = False
+        self._delayed: dict[JobKey, _Delayed] = {}
+        self._is_with_another_node = False
         self.loop = Loop(recipient.name, self._turn, self._clock, poll=min(_POLL, self._lease / 3))
 
     def look(self) -> None:
-        """There may be new facts. While another node relays they are left to it: the store is asked no more often than
-        it takes to notice that the other node has stopped."""
-        if not self._is_anothers:
+        """There may be new facts. While another node relays, this one only polls, to notice when that node stops."""
+        if not self._is_with_another_node:
             self.loop.poke()
 
     async def _turn(self) -> Turn:
-        waiting = self._waiting() if self._held_up else frozenset[JobKey]()
+        waiting = self._waiting() if self._delayed else frozenset[JobKey]()
         facts = await self._recipient.next_facts(self._done, self._failed, waiting, self._lease)
         self._done, self._failed = [], []
-        self._is_anothers = facts is None
+        self._is_with_another_node = facts is None
         if facts is None:
             return Turn(False, self._lease)
-        if not facts:  # another node has delivered what was held up: do not ask for it without rest
-            self._held_up = {key: held for key, held in self._held_up.items() if key in waiting}
+        if not facts:  # another node has delivered the delayed facts: do not poll for them without rest
+            self._delayed = {key: delayed for key, delayed in self._delayed.items() if key in waiting}
             return Turn(False, self._rest())
-        before = len(self._held_up)
+        before = len(self._delayed)
         await self._deliver(facts)
-        moved = bool(self._done or self._failed) or len(self._held_up) != before
+        moved = bool(self._done or self._failed) or len(self._delayed) != before
         return Turn(moved, timedelta(0) if moved else self._rest())
 
     def _waiting(self) -> frozenset[JobKey]:
         now = self._clock.monotonic()
-        return frozenset(key for key, held in self._held_up.items() if held.again_at > now)
+        return frozenset(key for key, delayed in self._delayed.items() if delayed.again_at > now)
 
     def _rest(self) -> timedelta | None:
-        if not self._held_up:
+        if not self._delayed:
             return None
-        first = min(held.again_at for held in self._held_up.values())
+        first = min(delayed.again_at for delayed in self._delayed.values())
         return timedelta(seconds=max(first - self._clock.monotonic(), 0.001))
 
     async def _deliver(self, facts: list[Fact]) -> None:
-        """All in one call; if that fails, one by one, so that one job's trouble holds up no other job."""
-        if self._recipient.takes_pages and not self._held_up:
-            error = await self._told(*facts)
+        """Deliver all in one call; if that fails, one by one, so that one job's failure delays no other job."""
+        if self._recipient.takes_pages and not self._delayed:
+            error = await self._try_to_deliver(*facts)
             if error is None:
                 self._done += [fact.seq for fact in facts]
                 return
@@ -176,28 +176,27 @@ class Relay:
 
     async def _deliver_each(self, facts: list[Fact]) -> None:
         blocked: set[JobKey] = set()
-        for fact in sorted(
-            facts, key=lambda fact: fact.key in self._held_up
-        ):  # a recipient that hangs again comes last
+        # Facts that failed before come last, because they may hang again.
+        for fact in sorted(facts, key=lambda fact: fact.key in self._delayed):
             if fact.key not in blocked and not await self._deliver_one(fact.key, fact):
                 blocked.add(fact.key)
 
     async def _deliver_one(self, key: JobKey, fact: Fact) -> bool:
-        error = await self._told(fact)
+        error = await self._try_to_deliver(fact)
         if error is not None:
-            return self._hold_up(key, fact, error)
-        self._held_up.pop(key, None)
+            return self._delay(key, fact, error)
+        self._delayed.pop(key, None)
         self._done.append(fact.seq)
         return True
 
-    async def _told(self, *facts: Fact) -> BaseException | None:
-        """The error, if there was one. A recipient that does not answer in time has failed; on a virtual clock real
-        seconds mean nothing."""
+    async def _try_to_deliver(self, *facts: Fact) -> BaseException | None:
+        """Deliver, and return the error if there was one. A recipient that does not answer in time has failed; with a
+        virtual clock there is no limit."""
         limit = real_seconds(self._clock, _ANSWERS_WITHIN + len(facts) * _EACH_WITHIN)
         try:
             async with asyncio.timeout(limit) as time:
                 await self._recipient.tell(*facts)
-            if time.expired():  # the recipient swallowed the cancellation: it may not have taken the facts
+            if time.expired():  # the recipient swallowed the cancellation and may not have stored the facts
                 return TimeoutError()
         except (Exception, asyncio.CancelledError) as error:
             if is_cancelled_from_outside(error):
@@ -205,15 +204,15 @@ class Relay:
             return error
         return None
 
-    def _hold_up(self, key: JobKey, fact: Fact, error: BaseException) -> bool:
-        """Try again later, while the job's other facts wait; after many tries set it aside and go on (HIST-4)."""
-        held = self._held_up.setdefault(key, _HeldUp(0, 0.0))
-        held.tries += 1
-        if held.tries >= _MOST_TRIES:
+    def _delay(self, key: JobKey, fact: Fact, error: BaseException) -> bool:
+        """Try again later, while the job's other facts wait; after 20 tries set the fact aside (HIST-4)."""
+        delayed = self._delayed.setdefault(key, _Delayed(0, 0.0))
+        delayed.tries += 1
+        if delayed.tries >= _MOST_TRIES:
             log.error("%s: %s of job %r is set aside after %d tries: %s",
-                      self._recipient.name, fact.kind.value, key.job_id, held.tries, type_name(error))  # fmt: skip
+                      self._recipient.name, fact.kind.value, key.job_id, delayed.tries, type_name(error))  # fmt: skip
             self._failed.append(FailedDelivery(fact.seq, type_name(error)))
-            del self._held_up[key]
+            del self._delayed[key]
             return True
-        held.again_at = self._clock.monotonic() + seconds_after(_WAIT, held.tries)
+        delayed.again_at = self._clock.monotonic() + seconds_after(_WAIT, delayed.tries)
         return False

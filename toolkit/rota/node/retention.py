@@ -27,12 +27,12 @@ class Housekeeping:
         now = self._clock.monotonic()
         if self._done_at is None or now - self._done_at >= _EVERY.total_seconds():
             if await self._backend.prune(self._request) >= _BATCH:
-                return Turn(True, timedelta(0))  # more is left; one long turn would look stuck to health()
+                return Turn(True, timedelta(0))  # more is left; health() would report one long turn
             self._done_at = now
         return Turn(False, _EVERY - timedelta(seconds=now - self._done_at))
 
     async def prune(self) -> int:
-        """Delete everything that retention no longer keeps; how many entries that were."""
+        """Delete all that retention does not keep; returns the number of deleted entries."""
         total = pruned = await self._backend.prune(self._request)
         while pruned >= _BATCH:
             total += (pruned := await self._backend.prune(self._request))

@@ -24,11 +24,11 @@ from rota.model.run import AttemptOutcome, RunState
 from rota.model.validation import DEFAULT_SCOPE
 
 log = safe_logger("rota.runs")
-logs_level = log.logger.isEnabledFor  # asked twice for every run
+logs_level = log.logger.isEnabledFor  # called twice for every run
 
 _MOST_CHARACTERS = 300  # of an error in a message; the traceback and the history have more
-_ROTA = f"{Path(__file__).parent.parent}{os.sep}"  # as the file names of its frames begin
-_SUCCEEDED = RunState.SUCCEEDED  # of nearly all runs, and faster as a name than as a key
+_ROTA = f"{Path(__file__).parent.parent}{os.sep}"  # the file names of Rota's frames begin with it
+_SUCCEEDED = RunState.SUCCEEDED  # nearly all runs: comparing is faster than a lookup in `_LEVELS`
 _LEVELS = {RunState.CANCELLED: logging.INFO, RunState.RETRYING: logging.WARNING, RunState.DEAD: logging.ERROR}
 _ENDED = {
     AttemptOutcome.SUCCEEDED: "succeeded",
@@ -74,12 +74,12 @@ class RunLog:
         )  # fmt: skip
         log.log(
             level, "%s %s after %.3f s%s%s", _subject(claim), _ENDED[settlement.outcome], took.total_seconds(),
-            self._error(outcome, settlement), _what_follows(claim, settlement, now),
+            self._error(outcome, settlement), _next_step(claim, settlement, now),
             exc_info=None if error is None or level == logging.INFO else self._exc_info(error), extra=extra,
         )  # fmt: skip
 
     def handed_back(self, claim: Claim, clock: Callable[[], datetime]) -> None:
-        """The node gave the run back to the store; the attempt does not count."""
+        """The run was handed back to the store; the attempt does not count."""
         if logs_level(logging.INFO):
             took = max(clock() - claim.started_at, timedelta(0))
             log.info(
@@ -99,12 +99,12 @@ class RunLog:
         return f": {_one_line(settlement.error or '')}"
 
     def _exc_info(self, error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-        shown: BaseException = error
+        logged: BaseException = error
         if not self._shows_text:
-            shown = without_text(error)
+            logged = without_text(error)
         elif not _is_printable(error):
-            shown = stand_in(error, safe_text(error))
-        return type(shown), shown, _frames_of_the_application(traceback_of(error))
+            logged = stand_in(error, safe_text(error))
+        return type(logged), logged, _frames_of_the_application(traceback_of(error))
 
     def _extra(
         self,
@@ -137,7 +137,7 @@ def _subject(claim: Claim) -> str:
     return f"job {claim.key.job_id!r}{scope}, run {claim.run_id}: attempt {claim.attempt}"
 
 
-def _what_follows(claim: Claim, settlement: Settlement, now: datetime) -> str:
+def _next_step(claim: Claim, settlement: Settlement, now: datetime) -> str:
     if settlement.state is RunState.RETRYING:
         at = _instant(now, settlement.wait or timedelta(0))
         return f"; attempt {claim.attempt + 1} starts at {at}"
@@ -156,13 +156,13 @@ def _instant(now: datetime, wait: timedelta) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A text of others must not forge a second log line."""
+    """The text without line breaks: it must not forge a second log line."""
     line = " ".join(text.split())
     return line if len(line) <= _MOST_CHARACTERS else line[:_MOST_CHARACTERS] + "…"
 
 
 def _is_printable(error: BaseException) -> bool:
-    """Whether a logging handler can print it: `str()` works, and gives a bounded text that can be encoded."""
+    """True if a logging handler can print it: `str()` gives a bounded text that can be encoded."""
     try:
         return str(error) == safe_text(error) and type(error).__name__ == type_name(error)
     except BaseException:

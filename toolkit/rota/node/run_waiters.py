@@ -1,4 +1,4 @@
-"""Who waits for the end of a run learns it from the node that settles it: retention may forget it soon after."""
+"""Passes ended runs to the callers of `wait` on this node: retention may delete a run soon after it ended."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rota.model.run import JobRun
 
 log = safe_logger("rota")
 
-_GLANCES = 2  # of those who wait, at a time: a thousand of them must not keep the store from the runs they wait for
+_READERS = 2  # concurrent reads of all waiters: a thousand waiters must not slow down the runs they wait for
 
 
 class RunWaiters:
-    """Of runs that somebody waits for."""
+    """The futures of runs that callers wait for."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self.glance = asyncio.Semaphore(_GLANCES)
+        self.readers = asyncio.Semaphore(_READERS)
         self._awaited: dict[tuple[str, UUID], list[asyncio.Future[JobRun]]] = {}
 
     @property
@@ -31,7 +31,7 @@ class RunWaiters:
 
     @contextmanager
     def of(self, scope_id: str, run_id: UUID) -> Generator[asyncio.Future[JobRun], None, None]:
-        """The run as it ended, if this node is the one that settles it."""
+        """A future that gets the ended run, if this node settles it."""
         future: asyncio.Future[JobRun] = asyncio.get_running_loop().create_future()
         several = self._awaited.setdefault((scope_id, run_id), [])
         several.append(future)
@@ -43,17 +43,18 @@ class RunWaiters:
                 del self._awaited[scope_id, run_id]
             future.cancel()
 
-    async def tell(self, settled: Sequence[Settlement]) -> None:
-        """To be called before the node goes on: what it settles next may make the store forget these."""
+    async def resolve(self, settled: Sequence[Settlement]) -> None:
+        """Resolve the futures of these runs. Called before the next settlement, which may make the store delete
+        them."""
         awaited = [each for each in settled if (each.key.scope_id, each.run_id) in self._awaited]
         if awaited:
-            await asyncio.gather(*(self._tell(each) for each in awaited))
+            await asyncio.gather(*(self._resolve(each) for each in awaited))
 
-    async def _tell(self, settlement: Settlement) -> None:
+    async def _resolve(self, settlement: Settlement) -> None:
         query = RunQuery(settlement.key.scope_id, run_id=settlement.run_id)
         try:
             runs = await self._backend.runs(query)
-        except Exception as error:  # no reason to hold up the node: whoever waits looks, too
+        except Exception as error:  # must not delay the node: the waiters poll as well
             log.debug("run %s could not be read after its end: %s", settlement.run_id, type(error).__name__)
             return
         for run in [each for each in runs if each.state.is_final]:

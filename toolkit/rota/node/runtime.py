@@ -1,4 +1,4 @@
-"""What exists while a scheduler is open: the node, its loops, and who wakes whom."""
+"""The objects of an open scheduler: the node, its loops, and their connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rota.node.ticker import Ticker
 
 
 class Runtime:
-    """Made anew each time the scheduler is entered."""
+    """Created each time the scheduler is entered."""
 
     def __init__(
         self,
@@ -69,6 +69,6 @@ class Runtime:
             yield self.sweep.loop
 
     def wake(self) -> None:
-        """The backend says that something may be claimable or due."""
+        """The backend reports that something may be claimable or due."""
         if self.works:
             self.node.wake()

@@ -1,4 +1,4 @@
-"""Outcomes on their way to the store."""
+"""Turns outcomes into settlements and stores them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from rota.backend.messages import Claim, JobKey, Settlement
 from rota.backend.port import Backend
 from rota.backend.retrying import STORE_ERRORS
-from rota.decide.attempt import Lost, Outcome, Refused, decide
+from rota.decide.attempt import Lost, Outcome, Unprocessable, decide
 from rota.errors import OutcomeUnknown, type_name
 from rota.logger import safe_logger
 from rota.node.attempt import RunningAttempt
@@ -22,14 +22,14 @@ Batch = tuple[list[Settlement], list[RunningAttempt]]
 
 
 class Settling:
-    """Keeps settlements until the store has taken them. One that the store rejects must not hold up the others."""
+    """Keeps settlements until the store has accepted them. A rejected settlement must not block the others."""
 
     def __init__(
         self, backend: Backend, holdings: Holdings, waiters: RunWaiters, run_log: RunLog, *, node_id: str, keep: int
     ) -> None:
         self.keep = keep
         self.waiters = waiters
-        self.store_ahead = timedelta(0)  # the store's clock against ours
+        self.store_ahead = timedelta(0)  # the store's clock minus this node's
         self._backend = backend
         self._clock = backend.clock
         self._holdings = holdings
@@ -39,22 +39,22 @@ class Settling:
         self._attempts: list[RunningAttempt] = []
 
     def store_now(self) -> datetime:
-        """The store's time, as well as this node knows it."""
+        """The store's time, estimated from its last answer."""
         return self._clock.now() + self.store_ahead
 
     def __bool__(self) -> bool:
         return bool(self._settlements)
 
     def finish(self, held: RunningAttempt, outcome: Outcome) -> None:
-        """The attempt has ended; this is logged now, and stored with the next exchange (LOG-1)."""
+        """Log the end of the attempt; its settlement is stored with the next exchange (LOG-1)."""
         claim = held.claim
         try:
             settlement = decide(claim, outcome, self._node_id, now=self.store_now)
-        except Exception as error:  # a value of the application's that raises when it is read
+        except Exception as error:  # a value from the application may raise when it is read
             settlement = self._decide(claim, _unstorable(type_name(error)))
         if type(outcome) is Lost:
-            settlement.only_if_expired = False  # its own node gives it up: no node has to wait for the lease to end
-        self._settlements.append(settlement)  # first: nothing that logs may cost the run its settlement (LOG-2)
+            settlement.only_if_expired = False  # this node holds the lease itself
+        self._settlements.append(settlement)  # first: an error while logging must not lose the settlement (LOG-2)
         self._attempts.append(held)
         self._run_log.ended(claim, outcome, settlement, self.store_now)
 
@@ -62,7 +62,7 @@ class Settling:
         return decide(claim, outcome, self._node_id, now=self.store_now)
 
     def take(self, share: int) -> Batch:
-        """The next batch; the rest is for the next exchange. 0 means no limit."""
+        """The next batch, at most `share` settlements (0: all)."""
         settlements, attempts = self._settlements, self._attempts
         if len(settlements) <= share or not share:
             self._settlements, self._attempts = [], []
@@ -71,11 +71,11 @@ class Settling:
         return settlements[:share], attempts[:share]
 
     def put_back(self, settlements: list[Settlement], attempts: list[RunningAttempt]) -> None:
-        """The store did not take them: they are the first of the next batch."""
+        """Put a batch that was not stored at the front of the next batch."""
         self._settlements, self._attempts = settlements + self._settlements, attempts + self._attempts
 
     def stored(self, settlements: list[Settlement], attempts: list[RunningAttempt], accepted: list[bool]) -> None:
-        """The store has answered."""
+        """The store has answered: forget the attempts, and log rejected outcomes."""
         self._holdings.forget(attempts)
         if False in accepted:
             for settlement, is_accepted in zip(settlements, accepted, strict=True):
@@ -84,7 +84,7 @@ class Settling:
                                 settlement.run_id, settlement.key.job_id)  # fmt: skip
 
     async def settle_each(self) -> None:
-        """One by one, after the store rejected a whole batch (RETRY-6)."""
+        """Settle one by one, after the store rejected a whole batch (RETRY-6)."""
         settlements, attempts = self.take(0)
         try:
             while attempts:
@@ -94,8 +94,8 @@ class Settling:
             self.put_back(settlements, attempts)
 
     async def _settle_or_replace(self, settlement: Settlement, held: RunningAttempt) -> None:
-        """A settlement that the store rejects is replaced by a permanent failure; if that is rejected too, the run is
-        left to its lease."""
+        """Replace a settlement that the store rejects by a permanent failure; if that is rejected too, the run stays
+        until its lease ends."""
         try:
             await self._settle(settlement, held)
         except Exception as error:
@@ -116,12 +116,12 @@ class Settling:
     async def _settle(self, settlement: Settlement, held: RunningAttempt) -> None:
         accepted, _ = await self._backend.settle([settlement], keep=self.keep)
         self.stored([settlement], [held], accepted)
-        await self.waiters.tell([settlement])
+        await self.waiters.resolve([settlement])
 
     def _leave_to_lease(self, key: JobKey, token: int, kind: str) -> None:
         if self._holdings.leave_to_lease(key, token):
-            log.error("a run of job %r cannot be ended: the store rejects every outcome of it (%s); "
-                      "it is left to its lease", key.job_id, kind)  # fmt: skip
+            log.error("a run of job %r cannot be settled: the store rejects every outcome (%s); "
+                      "it stays until its lease ends", key.job_id, kind)  # fmt: skip
 
     # --- for nodes that died ---
 
@@ -132,7 +132,7 @@ class Settling:
         settlements = [self._decide(claim, Lost()) for claim in lost]
         try:
             stored, _ = await self._backend.settle(settlements, keep=self.keep)
-        except OutcomeUnknown:  # if they are stored no node sees them again: a second line is better than none
+        except OutcomeUnknown:  # log them now: if they are stored no node sees them again
             self._log_lost(lost, settlements, [True] * len(lost))
             raise
         except Exception as error:
@@ -140,7 +140,7 @@ class Settling:
                 raise
             stored = await self._settle_each_lost(settlements)
         self._log_lost(lost, settlements, stored)
-        await self.waiters.tell(settlements)
+        await self.waiters.resolve(settlements)
         return True
 
     def _log_lost(self, lost: Sequence[Claim], settlements: Sequence[Settlement], stored: Sequence[bool]) -> None:
@@ -149,7 +149,7 @@ class Settling:
                 self._run_log.ended(claim, Lost(), settlement, self.store_now)
 
     async def _settle_each_lost(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """As `settle_each`: one that this store rejects waits for a node whose version can settle it."""
+        """Settle one by one; a run whose settlement is rejected waits for a node whose version can settle it."""
         stored: list[bool] = []
         for settlement in settlements:
             try:
@@ -162,10 +162,10 @@ class Settling:
         return stored
 
 
-def _unstorable(kind: str) -> Refused:
-    return Refused("outcome cannot be stored", f"its outcome cannot be stored ({kind})")
+def _unstorable(kind: str) -> Unprocessable:
+    return Unprocessable("outcome cannot be stored", f"its outcome cannot be stored ({kind})")
 
 
 def is_rejection(error: BaseException) -> bool:
-    """The store answers, but does not take what it was given: the same again would fail again."""
+    """True if the store answered and did not accept the call: a repeat would fail again."""
     return isinstance(error, Exception) and not isinstance(error, STORE_ERRORS)

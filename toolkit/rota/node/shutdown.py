@@ -1,4 +1,5 @@
-"""How a node leaves: stop claiming, drain, cancel, settle or hand back, leave the rest to its lease (LEASE-5)."""
+"""How a node leaves: stop claiming, drain, cancel, settle or hand back; other runs wait for their lease to end
+(LEASE-5)."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ from rota.node.slots import Node
 
 log = safe_logger("rota")
 
-_GLANCE = 0.005  # seconds
-_CLAIM_PATIENCE = 1.0  # seconds before bodies are asked to end
-_CALL_PATIENCE = 6.0  # seconds: as long as a store may take to answer or to be given up
-_STILL = 0.3  # real seconds without anybody moving a virtual clock: nobody will
+_POLL = 0.005  # seconds
+_CLAIM_PATIENCE = 1.0  # seconds that leaving waits for a claim under way
+_CALL_PATIENCE = 6.0  # seconds that leaving waits for other calls of the store
+_STILL = 0.3  # real seconds after which a virtual clock that has not moved counts as stopped
 
 
 async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Event) -> None:
-    """Let the node go; `hurry` ends a wait sooner, each time it is set."""
+    """Take the node out of service; each time `hurry` is set it ends the current wait."""
     node.is_leaving = True
-    with at_work(node.clock, "a node that leaves"):  # a virtual clock waits for what follows a timeout
-        # What a claim under way brings is handed back with the rest.
+    with at_work(node.clock, "a node that leaves"):  # keeps a virtual clock from advancing between the waits
+        # The runs of a claim under way are handed back with the others.
         await _while(lambda: node.exchange.is_claiming, _CLAIM_PATIENCE)
         await node.leases.hand_back_unstarted()
         await _until_empty(node, MAX_DURATION if drain_timeout is None else drain_timeout, hurry)
@@ -38,29 +39,31 @@ async def leave(node: Node, drain_timeout: timedelta | None, hurry: asyncio.Even
         await _while(lambda: node.is_busy, _CALL_PATIENCE)
         if node.exchange.is_unanswered:
             await node.leases.hand_back_unanswered()
-        await node.loop.stop()
+        await node.loop.close()
         await _flush(node)
         await node.leases.hand_back_unstarted()  # the answer to a claim came late
 
 
 async def _while(condition: Callable[[], bool], patience: float) -> None:
-    for _ in range(int(patience / _GLANCE)):
+    for _ in range(int(patience / _POLL)):
         if not condition():
             return
-        await asyncio.sleep(_GLANCE)
+        await asyncio.sleep(_POLL)
 
 
 def _running(node: Node) -> list[RunningAttempt]:
-    """Not those that a late claim has just brought: they have no body to end, and are about to be handed back."""
-    return [held for held in node.held if held.slot is not None and held.is_unfinished]
+    """The attempts with a body. The others came with a late claim and are about to be handed back."""
+    return [held for held in node.holdings if held.slot is not None and held.is_unfinished]
 
 
 async def _until_empty(node: Node, delta: timedelta, hurry: asyncio.Event) -> None:
-    """Wait, on the node's clock, until no body runs; not for a virtual clock that nobody moves."""
+    """Wait, on the node's clock, until no body runs; give up if a virtual clock does not move."""
     if not node.capacity.running:
         return
-    node.held.emptied.clear()
-    waits = {asyncio.ensure_future(each) for each in (node.clock.sleep(delta), node.held.emptied.wait(), hurry.wait())}
+    node.holdings.emptied.clear()
+    waits = {
+        asyncio.ensure_future(each) for each in (node.clock.sleep(delta), node.holdings.emptied.wait(), hurry.wait())
+    }
     still = None if passes_by_itself(node.clock) else _STILL
     try:
         while True:
@@ -82,7 +85,7 @@ async def _flush(node: Node) -> None:
     except STORE_ERRORS:
         log.warning("some outcomes could not be stored; their runs wait for their leases to end")
     except Exception as error:
-        log.error("leaving goes on without settling", exc_info=without_text(error))
+        log.error("some outcomes could not be settled; the node leaves without them", exc_info=without_text(error))
 
 
 async def _settle_rest(node: Node) -> None:

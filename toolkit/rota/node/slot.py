@@ -1,4 +1,4 @@
-"""A place for one attempt at a time, with the asyncio task that works there."""
+"""A slot runs one attempt at a time, in its own asyncio task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rota.node.attempt import RunningAttempt
 
 
 class Slot:
-    """Lives as long as its node, unless the body it runs has to be given up."""
+    """Lives as long as its node, unless its body has to be abandoned."""
 
     __slots__ = ("activity", "held", "is_replaced", "runner", "wake")
 
@@ -23,7 +23,7 @@ class Slot:
 
     @property
     def was_cancelled(self) -> bool:
-        """The asyncio task was cancelled: by the node, by the body itself, or by code the body gave its task to."""
+        """The asyncio task was cancelled: by the node, by the body itself, or by code that got the task from it."""
         return self.runner is not None and self.runner.cancelling() > 0
 
     @property
@@ -31,10 +31,11 @@ class Slot:
         """Its body runs in a thread, where no cancellation reaches it."""
         return self.held is not None and self.held.is_threaded
 
-    async def calm(self) -> None:
-        """Take back the cancellations that were meant for the body, the undelivered one too; the slot is used up.
+    async def clear_cancellations(self) -> None:
+        """Clear the cancellations that were meant for the body, also an undelivered one, and end this slot.
 
-        (asyncio itself may have cancelled it, at its end: a slot that went on would keep the process alive.)
+        The slot must end, because `asyncio.run` may have cancelled it; a slot that goes on would keep the process
+        alive.
         """
         self.is_replaced = True
         while self.runner is not None and self.runner.cancelling():

@@ -1,7 +1,7 @@
-"""The slots of a node, which claim, run and settle.
+"""A node and its slots, which claim, run and settle.
 
-A slot that runs dry settles everything finished by all slots and claims for all free ones in one exchange, and goes on
-without a task switch. A slot whose handler suspends hands the rest of the work on to the next slot.
+A slot without work settles the finished attempts of all slots and claims for all free slots in one exchange, and goes
+on without a task switch. A slot whose handler suspends wakes another slot for the remaining work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rota.node.slot import Slot
 log = safe_logger("rota")
 
 
-_BURST = 0.005  # seconds a slot may run handlers that never suspend before others get the event loop
+_BURST = 0.005  # seconds that slots may run handlers without suspending before other tasks get the event loop
 _LAST_CHANCE = 1.0  # seconds that bodies have after their last cancellation
 _HOST = socket.gethostname()
 
@@ -67,30 +67,30 @@ class Node:
         self.cancel_grace = cancel_grace
         self.event_loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.capacity = Capacity(concurrency, queues, backend.hands)
-        self.held = Holdings(self.capacity, self)
-        self.leases = Leases(backend, self.info, lease, self.held)
+        self.holdings = Holdings(self.capacity, self)
+        self.leases = Leases(backend, self.info, lease, self.holdings)
         self.waiters = RunWaiters(backend)
         self.run_log = RunLog(node_id, log_errors)
         self.executor = Executor(handlers, services, self._hand_on, self.run_log)
-        self.settling = Settling(backend, self.held, self.waiters, self.run_log, node_id=node_id, keep=keep)
-        self.exchange = Exchange(backend, handlers, self.held, self.settling, node_id=node_id, lease=lease)
+        self.settling = Settling(backend, self.holdings, self.waiters, self.run_log, node_id=node_id, keep=keep)
+        self.exchange = Exchange(backend, handlers, self.holdings, self.settling, node_id=node_id, lease=lease)
         self.loop = Loop("work", self._look_for_work, self.clock)
         self.is_leaving = False
         self.dead_slot: tuple[str, float] | None = None  # the last slot that died: how, and when in real time
-        self.on_facts: Callable[[], None] = lambda: None  # told when the outbox may hold something new
-        self.on_timeout: Callable[[], None] = lambda: None  # told when an attempt with a deadline begins
+        self.on_facts: Callable[[], None] = lambda: None  # called when the outbox may hold new facts
+        self.on_timeout: Callable[[], None] = lambda: None  # called when an attempt with a deadline begins
         self._handlers = handlers
         self._started_at = self.clock.now()
-        self._ready = self.held.ready
+        self._ready = self.holdings.ready
         self._idle: list[Slot] = []
         self._slots: set[Slot] = set()
-        self._given_up: set[Slot] = set()  # their bodies ignored their cancellation and still run
+        self._abandoned: set[Slot] = set()  # their bodies ignored their cancellation and still run
         self._looks = False
         self._exchanging = 0
         self._is_cut_off = False
-        self._is_stopped = False
+        self._is_closed = False
         self._yield_at = 0.0
-        self._context = copy_context()  # slots begin in it, not in the context of whoever triggered a run
+        self._context = copy_context()  # slots start in it, not in the context of the caller that triggered a run
 
     def info(self) -> NodeInfo:
         """The node as it reports itself."""
@@ -101,8 +101,8 @@ class Node:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a claim, settlement or hand-back is under way, or a body. Interrupting a call strands its runs until
-        their leases expire and costs an attempt; a body that has ended keeps its place until it is handed back."""
+        """True while a claim, settlement or hand-back is under way, or a body runs. Interrupting a call strands its
+        runs until their leases expire and costs an attempt; an attempt keeps its slot until it is handed back."""
         return self._exchanging > 0 or self.leases.under_way > 0 or self.capacity.running > 0
 
     # --- waking ---
@@ -114,19 +114,19 @@ class Node:
             self._wake_one()
 
     def _hand_on(self) -> None:
-        """The slot that runs now is about to wait: another one does what it would have done next."""
+        """The current slot is about to wait: wake another one for the remaining work."""
         if self._ready or self.exchange.has_finished or self._looks:
             self._wake_one()
 
     def _wake_one(self) -> None:
-        if self._is_stopped:
+        if self._is_closed:
             return
         if self._idle:
             slot = self._idle.pop()
             slot.activity.begin()
             if slot.wake is not None and not slot.wake.done():
                 slot.wake.set_result(None)
-        elif len(self._slots) <= self.capacity.slots:  # one more than runs at once, to settle while all others wait
+        elif len(self._slots) <= self.capacity.slots:  # one slot more than bodies, to settle while all others wait
             self._add_slot()
 
     def _add_slot(self) -> None:
@@ -154,12 +154,12 @@ class Node:
                 else:
                     await self._park(slot)
         except Exception as error:
-            self._note_death(slot, error)
+            self._report_death(slot, error)
         finally:
             self._retire(slot)
 
-    def _note_death(self, slot: Slot, error: Exception) -> None:
-        """A defect of Rota's: another slot takes over, and health() tells (OPS-1)."""
+    def _report_death(self, slot: Slot, error: Exception) -> None:
+        """A defect of Rota: another slot takes over, and health() reports it (OPS-1)."""
         at = "" if slot.held is None else f" at {slot.held.label()}"
         self.dead_slot = (f"a slot died{at} with {error_text(error)}", monotonic())
         log.error("a slot of the node died%s; another one takes its place", at, exc_info=without_text(error))
@@ -167,17 +167,17 @@ class Node:
     def _has_to_exchange(self) -> bool:
         if self._is_cut_off:
             return False
-        # While others claim, a wake-up waits for their end: it may have come too late for them.
+        # A wake-up waits until the claims under way have ended: they may have missed its run.
         exchange = self.exchange
         return (exchange.has_finished and exchange.can_settle) or (
             self._looks and not self.is_leaving and exchange.can_claim
         )
 
     def _retire(self, slot: Slot) -> None:
-        """However the slot ended, another one has to go on with what it would have done next."""
+        """Remove the slot, however it ended, and wake another one for the remaining work."""
         slot.activity.end()
         self._slots.discard(slot)
-        self._given_up.discard(slot)
+        self._abandoned.discard(slot)
         if slot in self._idle:
             self._idle.remove(slot)
         self._hand_on()
@@ -192,7 +192,7 @@ class Node:
     # --- exchanges ---
 
     async def _look_for_work(self) -> Turn:
-        """The safety net under the wake-ups: poll, and wait for retries and delays."""
+        """Poll, in case a wake-up was lost, and at the start times of retries and delayed runs."""
         done = await self._exchange()
         self._hand_on()
         next_at = self.exchange.next_at
@@ -203,7 +203,7 @@ class Node:
             if (await self._exchange()).moved:
                 slot.activity.progressed()
         except Exception:
-            self._is_cut_off = True  # outcomes are kept; the loop tries again, with growing rests, and logs why
+            self._is_cut_off = True  # outcomes are kept; the work loop tries again, with growing rests, and logs why
             self.loop.poke()
 
     async def exchange_once(self) -> bool:
@@ -211,7 +211,7 @@ class Node:
         return (await self._exchange()).moved
 
     async def _exchange(self) -> Exchanged:
-        self._looks = self._looks and not self.exchange.can_claim  # an exchange without a claim uses up no wake-up
+        self._looks = self._looks and not self.exchange.can_claim  # an exchange without a claim consumes no wake-up
         self._exchanging += 1
         try:
             done = await self.exchange(claims=not self.is_leaving and self.capacity.slots > 0)
@@ -221,14 +221,14 @@ class Node:
                 self.on_facts()
             if done.next_in is not None:
                 self.loop.wake_in(done.next_in)
-            if self.is_leaving and not self._is_stopped:  # a claim under way brought runs that no slot will begin
+            if self.is_leaving and not self._is_closed:  # runs of a late claim, which no slot will begin
                 await self.leases.hand_back_unstarted()
             return done
         finally:
             self._exchanging -= 1
 
     async def rescue(self) -> None:
-        """Settle expired leases now; a tick waits for it (CRON-8)."""
+        """Settle expired leases now, because a tick waits for a lane (CRON-8)."""
         await self.exchange.rescue()
         self.on_facts()
         self.wake()
@@ -242,12 +242,12 @@ class Node:
             self.on_timeout()
         try:
             outcome = await self.executor.perform(held)
-        except Exception as error:  # not the body's: the run is settled all the same (LOG-2)
+        except Exception as error:  # an error outside the body: the run must be settled nevertheless (LOG-2)
             outcome = Raised(error)
         is_wanted = held.end()
         if slot.was_cancelled:
-            await slot.calm()
-        if is_wanted and not self._is_stopped:
+            await slot.clear_cancellations()
+        if is_wanted and not self._is_closed:
             if isinstance(outcome, HandBack):
                 await self._hand_back(held)
             else:
@@ -255,23 +255,23 @@ class Node:
         slot.held = None
 
     def _finish(self, held: RunningAttempt, outcome: Outcome) -> None:
-        self.held.free(held)
+        self.holdings.free(held)
         self.settling.finish(held, outcome)
 
     async def _hand_back(self, held: RunningAttempt) -> None:
         if held.has_lease and held.cause is StopCause.LEASE:
-            self._finish(held, Lost())  # the body ran and is going to run again: that counts (RETRY-1)
+            self._finish(held, Lost())  # the body ran and will run again, so the attempt counts (RETRY-1)
         elif not held.has_lease:
-            self.held.free(held)
-            self.held.forget((held,))
+            self.holdings.free(held)
+            self.holdings.forget((held,))
         else:
             self.run_log.handed_back(held.claim, self.settling.store_now)
             await self.leases.hand_back_attempts([held])
 
-    # --- asking bodies to end ---
+    # --- asking bodies to stop ---
 
     def time_out(self, held: RunningAttempt) -> None:
-        """Its time is over (LEASE-4)."""
+        """The attempt has reached its timeout (LEASE-4)."""
         self.cancel(held, StopCause.TIMEOUT)
 
     def ask_to_stop(self, held: RunningAttempt, reason: str) -> None:
@@ -280,24 +280,24 @@ class Node:
         self.cancel(held, StopCause.CANCELLED)
 
     def lose(self, held: RunningAttempt) -> None:
-        """The lease is another node's, or may be soon (LEASE-2)."""
+        """The lease belongs to another node, or may soon (LEASE-2)."""
         if held.slot is not None:
             self.cancel(held, StopCause.LEASE)
         elif held in self._ready:
-            self.held.withdraw(held)
+            self.holdings.withdraw(held)
 
     def cancel(self, held: RunningAttempt, cause: StopCause) -> None:
-        """Ask the body to end, once; from now on it has `cancel_grace`."""
+        """Ask the body to stop, once; from now on it has `cancel_grace`."""
         is_first = held.stop(cause, self.clock.monotonic() + self.cancel_grace.total_seconds())
         if is_first and held.slot is not None and held.slot.runner is not None and not held.is_threaded:
             held.slot.runner.cancel()
 
     def give_up(self, held: RunningAttempt) -> None:
-        """The body ignored its cancellation for `cancel_grace`: free its lane and its slot, let it go on (LEASE-4)."""
+        """Abandon a body that ignored its cancellation for `cancel_grace`: free its lane and its slot (LEASE-4)."""
         if not held.is_unfinished:
             return
         held.give_up()
-        self.held.free(held)
+        self.holdings.free(held)
         if held.slot is not None:
             self._replace(held.slot)
         else:
@@ -305,15 +305,15 @@ class Node:
         if held.has_lease and (held.is_timed_out or held.stop_reason is not None):
             self._settle_without_body(held)
         else:
-            self.held.forget((held,))
-            self.held.leave_to_lease(held.claim.key, held.claim.token)  # no orphan: a body of it runs
+            self.holdings.forget((held,))
+            self.holdings.leave_to_lease(held.claim.key, held.claim.token)  # not an orphan: its body runs
 
     def _replace(self, slot: Slot) -> None:
-        """Another slot takes its place; this one ends with its body."""
+        """Free the place of a slot that ends with its body."""
         slot.is_replaced = True
         slot.activity.end()
         self._slots.discard(slot)
-        self._given_up.add(slot)
+        self._abandoned.add(slot)
 
     def _settle_without_body(self, held: RunningAttempt) -> None:
         log.warning("%s: handler %r ignores its cancellation; the attempt is settled and the job goes on without it",
@@ -323,12 +323,12 @@ class Node:
         self._wake_one()
 
     async def extend_lease(self, held: RunningAttempt, delta: timedelta) -> None:
-        """The lease lasts at least `delta` from now; raises `LeaseLost` if it is another node's, or given up."""
+        """Make the lease last at least `delta` from now; raises `LeaseLost` if it is lost or the attempt abandoned."""
 
         def check() -> None:
-            """A lease that was given up must not be stored again, and a node that has left must not seem alive."""
-            if not held.is_unfinished or self._is_stopped:
-                raise LeaseLost(f"{held.label()} was given up: its lease is left to its end")
+            """An abandoned attempt must not renew its lease, nor a closed node appear alive."""
+            if not held.is_unfinished or self._is_closed:
+                raise LeaseLost(f"{held.label()} was abandoned: its lease is not renewed any more")
 
         sent = self.clock.monotonic()
         renewal = await self.leases.extend(held, delta, check)
@@ -340,19 +340,19 @@ class Node:
 
     # --- the end ---
 
-    async def stop(self) -> None:
-        """End every slot at once; bodies that still run get a cancellation and nothing of them is stored."""
-        self.is_leaving = self._is_stopped = True
-        await self.loop.stop()
+    async def close(self) -> None:
+        """End every slot at once; bodies that still run are cancelled, and their outcomes are not stored."""
+        self.is_leaving = self._is_closed = True
+        await self.loop.close()
         for slot in self._slots:
             slot.is_replaced = True
-        ending = [*self._slots, *(slot for slot in self._given_up if slot.is_in_thread)]
+        ending = [*self._slots, *(slot for slot in self._abandoned if slot.is_in_thread)]
         runners = [slot.runner for slot in ending if slot.runner is not None]
         for runner in runners:
             runner.cancel()
         if runners:
             await asyncio.wait(runners, timeout=_LAST_CHANCE)
-        for slot in [*self._slots, *self._given_up]:
+        for slot in [*self._slots, *self._abandoned]:
             self._abandon(slot)
         self._slots.clear()
         self._idle.clear()

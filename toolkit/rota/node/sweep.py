@@ -24,22 +24,22 @@ log = safe_logger("rota")
 Notify = Callable[[Sequence[Event], Bookmark | None], Awaitable[Sequence[object]]]
 
 _PAGE = 500
-_ANSWERS_WITHIN = 10.0  # seconds that one read of the event store may take
+_ANSWERS_WITHIN = 10.0  # seconds for one read of the event store
 _JOB_STORE = "job store"
 
 
 async def job_store_id(backend: Backend, proposed: int) -> int:
-    """A number that stands for the store of a backend, for all its nodes and for good: the first one proposed."""
+    """The permanent id of a backend's store, the same for all nodes: the first number proposed."""
     return await backend.setting(_JOB_STORE, 0, proposed)
 
 
 async def has_had_event_store(backend: Backend) -> bool:
-    """Whether a node with an event store was ever started on the store: only such a node calls `job_store_id`."""
+    """True if a node with an event store was ever started on the store: only such a node calls `job_store_id`."""
     return await backend.setting(_JOB_STORE) != 0
 
 
 class Sweep:
-    """Notifies again from the stored position on, so that a crash between write and notify loses nothing."""
+    """Delivers events from the stored position on, so that a crash between write and notify loses none."""
 
     def __init__(self, backend: Backend, events: EventStore, notify: Notify, job_store: int) -> None:
         self._events = events
@@ -65,7 +65,7 @@ class Sweep:
         page = await self._read(position)
         if page:
             await self._move(position, page[-1][0], list(_readable(page)))
-        return len(page)  # also if another sweep was faster: the next page begins where that one ended
+        return len(page)  # also if another sweep was faster: the next page begins where its page ended
 
     async def _read(self, position: int) -> list[tuple[int, Event]]:
         try:
@@ -75,20 +75,20 @@ class Sweep:
             raise NoAnswer("the event store") from error
 
     async def _deliver(self, events: Sequence[Event], since: Bookmark | None) -> bool:
-        """True if they count: the answer is empty if another sweep was faster."""
+        """False if another sweep was faster."""
         try:
             return bool(await self._notify(events, since))
         except LaneFull:
-            return True  # recorded as rejected, the others were taken: they are decided (EVENT-4)
+            return True  # the rejection is recorded, and the other events are delivered (EVENT-4)
 
     async def _move_over_delivered(self, position: int) -> int:
-        """Events that this process wrote and notified itself need not be read again."""
+        """Move past events that this process wrote and notified: they need not be read."""
         store = self._events
         delivered = store.delivered(self._job_store) if isinstance(store, JobNotifyEventStore) else 0
         return await self._move(position, delivered) if delivered > position else position
 
     async def _move(self, position: int, reached: int, events: Sequence[Event] = ()) -> int:
-        """Move over these events, which are delivered first, or over events that were delivered before."""
+        """Deliver these events, if any, then move the position past them."""
         stored = await self._position.move(position, reached, partial(self._deliver, events) if events else None)
         if isinstance(self._events, JobNotifyEventStore):
             self._events.delivered_up_to(stored, self._job_store)
@@ -96,13 +96,13 @@ class Sweep:
 
 
 def _readable(page: Sequence[tuple[int, Event]]) -> Iterator[Event]:
-    """The events of a page. An entry that is not one is logged and left out: the sweep goes on behind it (ES-3)."""
+    """The valid events of a page; other entries are logged and skipped (ES-3)."""
     for position, event in page:
         try:
             yield event if is_a(event, Fact) else check_event(event)
         except Exception as error:
             log.error(
-                "the entry at position %s of the event store is not a valid event (%s): no job is told of it, and the "
+                "the entry at position %s of the event store is not a valid event (%s): it starts no job, and the "
                 "sweep goes on with the next one",
                 position, error if isinstance(error, ScheduleError) else type_name(error),
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Daemon threads for sync handlers: reused, and never an obstacle to the exit of the process (RUN-5)."""
+"""Daemon threads for sync handlers: reused, and never delaying the exit of the process (RUN-5)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _Inbox = SimpleQueue[_Work | None]
 
 
 class Threads:
-    """As many threads as there are sync handlers at once. (`concurrent.futures` would wait for them at exit.)"""
+    """One thread per running sync handler. `concurrent.futures` would wait for its threads at exit."""
 
     def __init__(self) -> None:
         self._idle: list[_Inbox] = []
-        self._busy: dict[_Inbox, Callable[[], str]] = {}  # with the label of what runs there
+        self._busy: dict[_Inbox, Callable[[], str]] = {}  # with the label of the run
         self._lock = threading.Lock()
         self._closed = False
 
     def call(self, context: Context, function: Callable[[], Any], label: Callable[[], str]) -> asyncio.Future[Any]:
-        """Run `function` in a thread; the future gets its result, or `ThreadRaised` with what it raised."""
+        """Run `function` in a thread; the future gets its result, or `ThreadRaised` with its exception."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         inbox = self._take(label)
@@ -46,7 +46,7 @@ class Threads:
         for label in busy:
             log.warning(
                 "%s: its sync handler still runs in a thread, although the node has left; its outcome is not stored, "
-                "and the thread ends with the handler or with the process. Let it look at ctx.cancelled",
+                "and the thread ends with the handler or with the process. The handler should check ctx.cancelled",
                 label(),
             )
 
@@ -66,7 +66,7 @@ class Threads:
         while (work := inbox.get()) is not None:
             function, loop, future = work
             result, error = _outcome(function)
-            # The event loop may be closed by now; then there is no task left that waits for the result.
+            # The event loop may be closed by now; then no task waits for the result.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_deliver, future, result, error)
             del work, function, result, error, future
@@ -85,7 +85,7 @@ def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 
 class ThreadRaised(Exception):
-    """Carries what a sync handler raised: a future refuses StopIteration, and SystemExit would end the event loop."""
+    """Carries the exception of a sync handler: a future rejects StopIteration, and SystemExit would end the loop."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()

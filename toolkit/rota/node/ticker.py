@@ -1,4 +1,4 @@
-"""Decides due occurrences: reads what is due, plans, and lets the store write it under guards (CRON-4, CRON-5)."""
+"""Decides due occurrences: reads due jobs, plans, and has the store write the plans under guards (CRON-4, CRON-5)."""
 
 from __future__ import annotations
 
@@ -20,41 +20,43 @@ _PAGE = 500
 
 
 class Ticker:
-    """Sleeps to the earliest due instant, at most a second; any number of nodes may tick on one store."""
+    """Sleeps until the earliest due instant, at most a second; several nodes may tick on one store."""
 
     def __init__(self, backend: Backend, node: Node) -> None:
         self._backend = backend
         self._node = node
-        self.unplanned: dict[JobKey, str] = {}  # due, but this node cannot tell what follows
-        self._told: set[JobKey] = set()  # others may decide it every minute: it is said once
+        self.unplanned: dict[JobKey, str] = {}  # due jobs that this node cannot plan, with the reason
+        self._logged: set[JobKey] = set()  # each job is logged once, although it may be due every minute
         self.loop = Loop("ticker", self._turn, backend.clock, phase=Phase.TICK)
 
     async def _turn(self) -> Turn:
-        due = await self._backend.due(_PAGE + len(self.unplanned))  # those stay in front, and must not fill the page
+        due = await self._backend.due(
+            _PAGE + len(self.unplanned)
+        )  # unplanned jobs stay due, and must not fill the page
         firings = self._plan(due.jobs, due.now)
         if not firings:
             return Turn(False, None if due.next_at is None else due.next_at - due.now)
-        # Decided, here or by another node: these jobs have new due times, of which `next_at` knows nothing.
+        # These jobs were decided, here or by another node: their new due times are not in `next_at`.
         return Turn(True, timedelta(0) if await self._decide(firings) else None)
 
     def _plan(self, jobs: list[DueJob], now: datetime) -> list[Firing]:
-        """Each job on its own: one that cannot be planned here is left to nodes that can (RETRY-6)."""
+        """Plan each job separately: a job that this node cannot plan is left to other nodes (RETRY-6)."""
         firings, self.unplanned = [], {}
         for job in jobs:
             try:
                 firings.append(plan_firing(job, now, new_run_id()))
             except ScheduleError as error:  # a time zone that only other machines know
                 self.unplanned[job.key] = str(error)
-                self._tell(job, error)
+                self._log_once(job, error)
         return firings
 
-    def _tell(self, job: DueJob, error: ScheduleError) -> None:
-        if job.key not in self._told:
-            self._told.add(job.key)
+    def _log_once(self, job: DueJob, error: ScheduleError) -> None:
+        if job.key not in self._logged:
+            self._logged.add(job.key)
             log.error("job %r is due, but cannot be planned on this node: %s", job.key.job_id, error)
 
     async def _decide(self, firings: list[Firing]) -> bool:
         results = await self._backend.fire(firings)
         if FireResult.BLOCKED in results:
-            await self._node.rescue()  # the run in the way is taken over or dead-lettered first (CRON-8)
+            await self._node.rescue()  # first settle the expired run that occupies the lane (CRON-8)
         return any(result not in (FireResult.STALE, FireResult.BLOCKED) for result in results)

@@ -1,3 +1,3 @@
-"""The portable scheduler: what an application calls, in terms of the port."""
+"""The portable scheduler: the application's calls, translated into calls of the port."""
 
 from __future__ import annotations

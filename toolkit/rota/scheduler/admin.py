@@ -34,5 +34,5 @@ class Admin:
         return await self._call(self._backend.decisions, key, limit=check_limit(limit))
 
     async def prune(self) -> int:
-        """Delete now what retention does not keep; the number of deleted entries."""
+        """Apply retention now; returns the number of deleted entries."""
         return await self._housekeeping.prune()

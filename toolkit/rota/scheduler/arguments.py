@@ -1,4 +1,4 @@
-"""Arguments of schedulers that take more than one check; each error names the field (SAFE-3)."""
+"""Checks of a scheduler's arguments; each error names the field (SAFE-3)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NOTHING = Capability(0)
 def check_collaborators(
     backend: Backend, handlers: object, events: object, notifier: object, requires: Capability
 ) -> None:
-    """Raise a ScheduleError for the first that is not what it should be."""
+    """Raise a ScheduleError for the first argument of a wrong kind."""
     if is_a(backend, str):
-        raise ScheduleError("backend", "must be a backend; for a URL there is Scheduler.open")
+        raise ScheduleError("backend", "must be a backend object; open a URL with Scheduler.open")
     check_offers("backend", backend, "Backend", "open", "claim", "settle", "close")
     check_kind("handlers", handlers, HandlerRegistry)
     if events is not None:
@@ -33,20 +33,20 @@ def check_collaborators(
         raise UnsupportedCapability(backend.name, capability_names(lacking), capability_names(backend.capabilities))
 
 
-def offered(services: Services | Mapping[type | str, Any] | None) -> Services:
-    """The services, made from a mapping where one is given."""
+def make_services(services: Services | Mapping[type | str, Any] | None) -> Services:
+    """The services; a mapping is converted."""
     given: Any = {} if services is None else services
     made: Services = given if is_a(given, Services) else Services.of(given)
     return made
 
 
-def listed(triggers: Iterable[TriggerOnce]) -> list[TriggerOnce]:
+def checked_triggers(triggers: Iterable[TriggerOnce]) -> list[TriggerOnce]:
     """The values of `trigger_many`, each checked."""
-    return [_made(check_kind("triggers", each, TriggerOnce)) for each in check_iterable("triggers", triggers)]
+    return [_check_complete(check_kind("triggers", each, TriggerOnce)) for each in check_iterable("triggers", triggers)]
 
 
-def _made(trigger: TriggerOnce) -> TriggerOnce:
-    """Its values are checked when they are used; here it is enough that it has them all."""
+def _check_complete(trigger: TriggerOnce) -> TriggerOnce:
+    """Check that the constructor ran; the values are checked when they are used."""
     if not hasattr(trigger, "handler_name"):
         raise ScheduleError("triggers", "must be made with TriggerOnce(…)")
     return trigger

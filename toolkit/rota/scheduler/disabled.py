@@ -30,15 +30,15 @@ from rota.model.validation import (
     check_payload,
     check_run_id,
 )
-from rota.scheduler.arguments import listed
+from rota.scheduler.arguments import checked_triggers
 
 log = safe_logger("rota")
 
 
 class NoScheduler:
-    """Takes every call of a `JobScheduler`, checks its arguments, and does nothing: nothing is stored, nothing runs.
+    """Accepts every call of a `JobScheduler`, checks its arguments, stores nothing and runs nothing.
 
-    `schedule` answers UNCHANGED, triggers and `replay` answer new ids that no run will ever have, reads find nothing.
+    `schedule` returns UNCHANGED, triggers and `replay` return new ids that belong to no run, reads find nothing.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class NoScheduler:
                 each.job_id, scope_id=each.scope_id, payload=each.payload, delay=each.delay,
                 idempotency_key=each.idempotency_key, handler_name=each.handler_name,
             )
-            for each in listed(triggers)
+            for each in checked_triggers(triggers)
         ]  # fmt: skip
 
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None:

@@ -1,4 +1,4 @@
-"""Looks at a node and its store, and says what is wrong and what to do about it (OPS-1). Never raises (SAFE-2)."""
+"""Checks a node and its store, and reports each problem with its remedy (OPS-1). Never raises (SAFE-2)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rota.node.sweep import has_had_event_store
 
 T = TypeVar("T")
 
-_ANSWERS_WITHIN = 3.0  # seconds
-_REMEMBERS_BLOCKING = 60.0  # seconds
-_TOLD_WITHIN = timedelta(hours=1)  # longer than a failing event store or notifier is tried
-_MOST_CHARACTERS = 300  # of an error
+_ANSWER_TIMEOUT = 3.0  # seconds
+_REPORTED_FOR = 60.0  # seconds for which a blocked event loop or a dead slot is reported
+_DELIVERED_WITHIN = timedelta(hours=1)  # longer than all tries to deliver one fact
+_MAX_LENGTH = 300  # of an error
 _PASSWORD = re.compile(r"(://[^\s/@:]*:)[^\s@]*(?=@)|(\bpassword\s*=\s*)('[^']*'|\S+)", re.IGNORECASE)
 
 
@@ -36,7 +36,7 @@ async def check_up(
     dead_letter_alarm: int,
     waits_for_events: JobKey | None,
 ) -> HealthReport:
-    """Every check, whatever the others say. `waits_for_events` is an OnEvent job that this node cannot bring events."""
+    """Make every check, even if others fail. `waits_for_events` is an OnEvent job that gets no events."""
     of_the_node = [
         _checked("loops", lambda: _loops(loops)),
         _checked("slots", lambda: _slots(node)),
@@ -44,9 +44,9 @@ async def check_up(
         _checked("schedules", lambda: _schedules(unplanned)),
     ]
     try:
-        census, has_events = await _answered(_look_at, backend, waits_for_events is not None)
+        census, has_events = await _with_timeout(_read_store, backend, waits_for_events is not None)
     except Exception as error:
-        return HealthReport.of([Check("store", Health.DOWN, _said_by(error)), *of_the_node])
+        return HealthReport.of([Check("store", Health.DOWN, _store_error(error)), *of_the_node])
     return HealthReport.of(
         [
             _checked("store", lambda: _store(census)),
@@ -59,20 +59,20 @@ async def check_up(
     )
 
 
-async def _look_at(backend: Backend, asks_for_events: bool) -> tuple[Census, bool]:
+async def _read_store(backend: Backend, asks_for_events: bool) -> tuple[Census, bool]:
     return await backend.census(), not asks_for_events or await has_had_event_store(backend)
 
 
-async def _answered(ask: Callable[..., Awaitable[T]], *args: object) -> T:
-    """The store's answer, or an error after 3 s; `wait_for` would wait for a store that is slow to cancel a call."""
-    call: asyncio.Task[T] = asyncio.ensure_future(
-        RetryingCalls(timedelta(0))(ask, *args)
-    )  # one lost answer is no outage
-    call.add_done_callback(lambda done: done.cancelled() or done.exception())  # a late error was read
+async def _with_timeout(ask: Callable[..., Awaitable[T]], *args: object) -> T:
+    """The store's answer, or an error after 3 s. `wait_for` would wait until a slow store has cancelled the call."""
+    # With retries: one lost answer is no outage.
+    call: asyncio.Task[T] = asyncio.ensure_future(RetryingCalls(timedelta(0))(ask, *args))
+    # Read a late error, so that asyncio does not log it.
+    call.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        await asyncio.wait({call}, timeout=_ANSWERS_WITHIN)
+        await asyncio.wait({call}, timeout=_ANSWER_TIMEOUT)
         if not call.done():
-            raise StoreUnavailable(f"no answer within {_ANSWERS_WITHIN:g} s")
+            raise StoreUnavailable(f"no answer within {_ANSWER_TIMEOUT:g} s")
         if call.cancelled():
             raise StoreUnavailable("the call was cancelled")
         return call.result()
@@ -80,8 +80,8 @@ async def _answered(ask: Callable[..., Awaitable[T]], *args: object) -> T:
         call.cancel()
 
 
-def _said_by(error: Exception) -> str:
-    """What the store said, without a password."""
+def _store_error(error: Exception) -> str:
+    """The store's error in one line, without a password."""
     text = safe_text(error) if isinstance(error, RotaError) else error_text(error)
     return f"the store does not answer: {_shortened(text)}"
 
@@ -89,13 +89,13 @@ def _said_by(error: Exception) -> str:
 def _shortened(text: str) -> str:
     """One line, bounded, without a password."""
     line = _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", " ".join(text.split()))
-    return line[:_MOST_CHARACTERS]
+    return line[:_MAX_LENGTH]
 
 
 def _checked(name: str, look: Callable[[], Check]) -> Check:
     try:
         return look()
-    except Exception as error:  # for instance a count that the backend has left out
+    except Exception as error:  # for instance if the backend left a count out
         return Check(name, Health.DEGRADED, f"could not be checked: {_shortened(error_text(error))}")
 
 
@@ -107,19 +107,19 @@ def _loops(loops: list[Loop]) -> Check:
     failing = [f"{loop.name} ({loop.failures} failures in a row)" for loop in loops if loop.failures]
     failing += [f"{loop.name} (ended)" for loop in loops if not loop.is_alive]
     slow = [(loop.name, loop.in_turn_for) for loop in loops]
-    failing += [f"{name} (in one turn for {seconds:.0f} s)" for name, seconds in slow if seconds > _ANSWERS_WITHIN]
+    failing += [f"{name} (in one turn for {seconds:.0f} s)" for name, seconds in slow if seconds > _ANSWER_TIMEOUT]
     return Check("loops", Health.DEGRADED if failing else Health.OK, ", ".join(failing))
 
 
 def _slots(node: Node) -> Check:
-    """Only a defect of Rota ends a slot with an error; another one has taken its place."""
-    if node.dead_slot is None or node.dead_slot[1] <= monotonic() - _REMEMBERS_BLOCKING:
+    """Report a slot that died. Only a defect of Rota kills a slot, and a new slot has replaced it."""
+    if node.dead_slot is None or node.dead_slot[1] <= monotonic() - _REPORTED_FOR:
         return Check("slots", Health.OK)
     return Check("slots", Health.DEGRADED, _shortened(node.dead_slot[0]))
 
 
 def _event_loop(node: Node, loops: list[Loop]) -> Check:
-    since = monotonic() - _REMEMBERS_BLOCKING
+    since = monotonic() - _REPORTED_FOR
     if node.executor.blocked is not None and node.executor.blocked[2] > since:
         handler, seconds, _ = node.executor.blocked
         return Check("event loop", Health.DEGRADED, f"handler {handler!r} blocked it for {seconds:.1f} s")
@@ -152,24 +152,26 @@ def _handlers(census: Census) -> Check:
     return Check("handlers", Health.DEGRADED, detail)
 
 
-def _events(census: Census, unheard: JobKey | None) -> Check:
-    trouble = [f"{census.set_aside} set aside"] if census.set_aside else []
-    trouble += _untold(census, census.untold_since, "an event store")
-    if unheard is not None:
+def _events(census: Census, without_events: JobKey | None) -> Check:
+    trouble = [f"{census.set_aside} set aside because they could not be delivered"] if census.set_aside else []
+    trouble += _undelivered(census, census.untold_since, "an event store")
+    if without_events is not None:
         trouble.append(
-            f"job {unheard.job_id!r} runs on events, and no node has an event store: "
+            f"job {without_events.job_id!r} runs on events, and no node has an event store: "
             "pass Scheduler(events=JobNotifyEventStore(…)), or call scheduler.notify"
         )
     return Check("events", Health.DEGRADED if trouble else Health.OK, ", ".join(trouble))
 
 
 def _letters(census: Census, alarm: int) -> Check:
-    untold = _untold(census, census.unnoticed_since, "a notifier")
-    status = Health.DEGRADED if untold or census.dead_letters >= alarm else Health.OK
-    return Check("dead letters", status, ", ".join([f"{census.dead_letters} dead letters (alarm at {alarm})", *untold]))
+    undelivered = _undelivered(census, census.unnoticed_since, "a notifier")
+    status = Health.DEGRADED if undelivered or census.dead_letters >= alarm else Health.OK
+    return Check(
+        "dead letters", status, ", ".join([f"{census.dead_letters} dead letters (alarm at {alarm})", *undelivered])
+    )
 
 
-def _untold(census: Census, since: datetime | None, who: str) -> list[str]:
-    if since is None or census.now - since <= _TOLD_WITHIN:
+def _undelivered(census: Census, since: datetime | None, receiver: str) -> list[str]:
+    if since is None or census.now - since <= _DELIVERED_WITHIN:
         return []
-    return [f"not told since {since:%Y-%m-%d %H:%M}: is there a node with {who}?"]
+    return [f"not delivered since {since:%Y-%m-%d %H:%M}: is there a node with {receiver}?"]

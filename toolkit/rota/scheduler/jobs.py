@@ -24,7 +24,7 @@ from rota.scheduler.warnings import Warnings
 
 
 class Jobs:
-    """What a scheduler does with definitions."""
+    """The scheduler's calls about jobs."""
 
     def __init__(self, backend: Backend, call: RetryingCalls, warnings: Warnings) -> None:
         self._backend = backend
@@ -52,7 +52,7 @@ class Jobs:
         return definition
 
     async def _register(self, definition: JobDefinition) -> tuple[ScheduleOutcome, bool]:
-        """What was done, and whether it changed the store."""
+        """The outcome, and whether the store changed."""
         new, key = definition.without_key(), JobKey(definition.scope_id, definition.job_id)
         request_id, began = new_run_id(), None
         while True:
@@ -66,7 +66,7 @@ class Jobs:
                 return ScheduleOutcome.DUPLICATE, False
             if answer is Registered.STORED:
                 return outcome, True
-            await _another_came_first()
+            await _yield_after_conflict()
 
     async def unschedule(self, key: JobKey) -> bool:
         """See `Scheduler.unschedule`."""
@@ -79,7 +79,7 @@ class Jobs:
                     return False
                 if await self._call(self._backend.remove, removal(standing.job, standing.now, request_id)):
                     return True
-                await _another_came_first()
+                await _yield_after_conflict()
 
     async def pause(self, key: JobKey, reason: str) -> None:
         """See `Scheduler.pause`."""
@@ -90,7 +90,7 @@ class Jobs:
                     return
                 if await self._call(self._backend.pause, PauseChange(key, reason, job.revision, job.next_due)):
                     return
-                await _another_came_first()
+                await _yield_after_conflict()
 
     async def resume(self, key: JobKey) -> None:
         """See `Scheduler.resume`."""
@@ -101,7 +101,7 @@ class Jobs:
                     return
                 if await self._call(self._backend.pause, resumption(found.job, found.now)):
                     return
-                await _another_came_first()
+                await _yield_after_conflict()
 
     async def get(self, key: JobKey) -> StoredJob | None:
         """The job, if there is one."""
@@ -147,6 +147,6 @@ def _naming(key: JobKey) -> Generator[None]:
         raise error.about(scope_id=key.scope_id, job_id=key.job_id) from error
 
 
-async def _another_came_first() -> None:
-    """The store's guard refused a change: read again, after other tasks had a chance to run."""
+async def _yield_after_conflict() -> None:
+    """Another call changed the job first, so the guard failed: let other tasks run before the next try."""
     await asyncio.sleep(0)

@@ -104,7 +104,7 @@ class Life:
     async def _announce(self, runtime: Runtime) -> None:
         try:
             await self._call(runtime.heartbeat.renew)
-        except BaseException:  # the store may have registered the node all the same
+        except BaseException:  # the store may have registered the node although the call failed
             await self._sign_off(runtime)
             raise
 
@@ -116,8 +116,8 @@ class Life:
             if runtime.works:
                 await leave(runtime.node, timedelta(0) if is_cancelled else self._drain_timeout, self.hurry)
             await asyncio.gather(*(relay.loop.finish(_LAST_EVENTS) for relay in runtime.relays))
-        finally:  # also when leaving itself is cancelled, even twice: nothing may run behind a closed scheduler
-            # A virtual clock waits to the very end: when time has passed, a node that had time to leave has left.
+        finally:  # also if leaving is cancelled, even twice: nothing may run after the scheduler is closed
+            # Keep a virtual clock from advancing until the node has left.
             with at_work(self._backend.clock, "a node that signs off"):
                 await asyncio.shield(self._close(runtime))
 
@@ -130,28 +130,27 @@ class Life:
             try:
                 await self._backend.close()
             except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
-                log.warning("the store could not be closed (%s); the node has left all the same", type_name(error))
+                log.warning("closing the store failed (%s); the node has left", type_name(error))
             finally:
-                self._forget_signals()  # last: a signal that comes while the store is closed must not kill the process
+                self._remove_signal_handlers()  # last: a signal while the store closes must not kill the process
 
     async def _sign_off(self, runtime: Runtime) -> None:
         try:
             await self._backend.hand_back([], leaving=runtime.node.node_id)
         except Exception as error:  # leaving never raises because the store is gone (SAFE-2)
             log.warning(
-                "the store could not be told that this node leaves (%s); "
-                "the other nodes take it for alive until its lease ends",
+                "this node could not sign off in the store (%s); other nodes count it as alive until its lease ends",
                 type_name(error),
             )
 
     async def _halt(self, runtime: Runtime) -> None:
-        """Stop every loop and slot without telling the store."""
+        """Stop every loop and slot without calling the store."""
         runtime.stop_waking()
         if isinstance(self._events, JobNotifyEventStore):
             self._events.detach(self._notify)
         for loop in runtime.loops:
-            await loop.stop()
-        await runtime.node.stop()
+            await loop.close()
+        await runtime.node.close()
         self.runtime = None
         self._is_entered = False
 
@@ -180,7 +179,7 @@ class Life:
             self._signals.append(number)
         await stop.wait()
 
-    def _forget_signals(self) -> None:
+    def _remove_signal_handlers(self) -> None:
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
         self._signals.clear()

@@ -20,7 +20,7 @@ log = safe_logger("rota")
 
 _POLL = timedelta(milliseconds=250)
 _SHORTEST = timedelta(milliseconds=10)
-_SAFETY = 0.1  # of a lock's time: a block whose lock cannot be renewed is cancelled this much before it ends
+_SAFETY = 0.1  # share of the ttl: a block whose lock cannot be renewed is cancelled this long before the lock ends
 _RELEASE_TIMEOUT = 1.0  # seconds that releasing may delay a caller that was cancelled
 
 
@@ -37,16 +37,16 @@ async def hold_lock(
     if wait is not None:
         wait = check_duration("wait", wait, zero=True)
     holder = new_node_id()  # a lock belongs to its block: two blocks of one node exclude each other too
-    # A virtual clock waits for handlers anyway; for other callers it has to know that they wait for the store.
+    # A virtual clock already waits for handlers; other callers are registered as waiting for the store.
     with nullcontext() if current_activity.get() else at_work(backend.clock, f"waiting for lock {name}"):
         try:
             grant, asked = await _acquire(backend, call, name, holder, ttl, wait)
         except (asyncio.CancelledError, *STORE_ERRORS):
-            await _let_go(backend, name, holder)
+            await _release_quickly(backend, name, holder)
             raise
     block = asyncio.current_task()
     assert block is not None
-    wishes = block.cancelling()
+    cancels_before = block.cancelling()
     renewal = _Renewal(backend, grant, holder, ttl, block, asked + ttl.total_seconds())
     renewing = asyncio.create_task(renewal.run(), name=f"rota lock {name}")
     is_cancelled = False
@@ -56,7 +56,7 @@ async def hold_lock(
             raise _lost(name)
     except asyncio.CancelledError:
         is_cancelled = True
-        if not renewal.is_lost or block.cancelling() > wishes + 1:  # it was cancelled from outside, too
+        if not renewal.is_lost or block.cancelling() > cancels_before + 1:  # another task cancelled it, too
             raise
         raise _lost(name) from None
     finally:
@@ -70,25 +70,25 @@ async def hold_lock(
 async def _release(
     backend: Backend, call: RetryingCalls, name: str, holder: str, renewing: asyncio.Task[None], is_cancelled: bool
 ) -> None:
-    """Release the lock once its renewal has ended. A caller that is cancelled gets only a short try: its lease may be
+    """Release the lock after its renewal has ended. For a cancelled caller there is only a short try: its lease may be
     ending, and a store that does not answer must not delay it."""
     is_released = False
     try:
         await asyncio.gather(renewing, return_exceptions=True)
         if not is_cancelled:
-            with suppress(*STORE_ERRORS):  # it ends by itself
+            with suppress(*STORE_ERRORS):  # the lock expires anyway
                 await call(backend.lock, name, holder, None)
             is_released = True
     finally:
         if not is_released:
-            await _let_go(backend, name, holder)
+            await _release_quickly(backend, name, holder)
 
 
 def _lost(name: str) -> LeaseLost:
     return LeaseLost(f"the lock {name!r} was lost while its block ran")
 
 
-async def _let_go(backend: Backend, name: str, holder: str) -> None:
+async def _release_quickly(backend: Backend, name: str, holder: str) -> None:
     """Release a lock whose acquire was cancelled or never answered; the store may have granted it."""
     with suppress(TimeoutError, *STORE_ERRORS):
         async with asyncio.timeout(_RELEASE_TIMEOUT):
@@ -98,7 +98,7 @@ async def _let_go(backend: Backend, name: str, holder: str) -> None:
 async def _acquire(
     backend: Backend, call: RetryingCalls, name: str, holder: str, ttl: timedelta, wait: timedelta | None
 ) -> tuple[LockGrant, float]:
-    """The lock, and when it was asked for: it lasts at least its ttl from then on."""
+    """The lock, and the time of the request: from then on the lock lasts at least its ttl."""
     clock = backend.clock
     until = None if wait is None else clock.monotonic() + wait.total_seconds()
     while True:
@@ -136,7 +136,7 @@ class _Renewal:
         self.is_lost = False
 
     async def run(self) -> None:
-        """Renew as an activity of its own: a virtual clock waits for it apart from the handler."""
+        """Renew as a separate activity: a virtual clock waits for it independently of the handler."""
         activity = watch(self._backend.clock, lambda: f"renewal of lock {self._grant.name}")
         current_activity.set(activity)
         activity.begin()
@@ -152,7 +152,7 @@ class _Renewal:
             try:
                 grant = await self._ask()
             except Exception as error:
-                # By now, not by when it was sent: the call may have taken longer than the lock lasts.
+                # Compare with the time now, not with `sent`: the call may have taken longer than the lock lasts.
                 if self._clock.monotonic() + self._ttl.total_seconds() / 3 < self._valid_until:
                     continue
                 log.warning("lock %r could not be renewed in time (%s)", self._grant.name, type(error).__name__)
@@ -163,7 +163,7 @@ class _Renewal:
             self._valid_until = sent + self._ttl.total_seconds()
 
     async def _ask(self) -> LockGrant | None:
-        """Give up in time to cancel the block before the lock ends, even if the store does not answer."""
+        """Renew the lock. If the store does not answer, raise early enough to cancel the block before the lock ends."""
         asking = self._backend.lock(self._grant.name, self._holder, self._ttl)
         if not passes_by_itself(self._clock):
             return await asking

@@ -16,7 +16,7 @@ from rota.node.options import Options
 
 
 class Notifying:
-    """What a scheduler does with events, whether an application hands them in or the sweep finds them."""
+    """The scheduler's calls about events that the application passes or the sweep reads."""
 
     def __init__(self, backend: Backend, call: RetryingCalls, options: Options) -> None:
         self._backend = backend
@@ -29,8 +29,8 @@ class Notifying:
         return [run_id for answer in answers for run_id in answer if isinstance(run_id, UUID)]
 
     async def deliver(self, events: Sequence[Event], since: Bookmark | None = None) -> list[list[UUID | Refusal]]:
-        """The runs per event. Events that the sweep read count only while the bookmark `since` is where it read them;
-        an empty answer means that it has moved (EVENT-5)."""
+        """The runs of each event. `since` is the bookmark from which a sweep read the events: if it has moved, no run
+        is made and the answer is empty (EVENT-5)."""
         if not self._backend.wants_events:
             return [[]] * len(events)
         answers = await self._call(self._backend.notify, events, self._limits, since=since)

@@ -1,4 +1,4 @@
-"""Runs: reading them, waiting for them, cancelling them, and what becomes of dead letters."""
+"""Runs: reading, waiting and cancelling; replaying and discarding dead letters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # seconds between two reads of a run 
 
 
 class Runs:
-    """What a scheduler does with runs that exist."""
+    """The scheduler's calls about existing runs."""
 
     def __init__(self, backend: Backend, call: RetryingCalls, triggering: Triggering) -> None:
         self._backend = backend
@@ -55,7 +55,7 @@ class Runs:
             cancelled = await self._call(self._backend.cancel, run_id, scope_id, "cancelled", new_run_id())
         except OutcomeUnknown as error:
             raise error.about(scope_id=scope_id, run_id=run_id) from error
-        if cancelled and any(held.claim.run_id == run_id for held in runtime.node.held):
+        if cancelled and any(held.claim.run_id == run_id for held in runtime.node.holdings):
             runtime.heartbeat.renew_soon()
         return cancelled
 
@@ -87,7 +87,7 @@ class Runs:
         run_id, scope_id = check_run_id(run_id), check_name("scope_id", scope_id)
         waiters = runtime.node.waiters
         with waiters.of(scope_id, run_id) as ending:
-            return await self._until_ended(run_id, scope_id, until, ending, waiters.glance)
+            return await self._until_ended(run_id, scope_id, until, ending, waiters.readers)
 
     async def _until_ended(
         self,
@@ -95,11 +95,11 @@ class Runs:
         scope_id: str,
         until: float | None,
         ending: asyncio.Future[JobRun],
-        one_reader: asyncio.Semaphore,
+        readers: asyncio.Semaphore,
     ) -> JobRun:
         pause, was_there = _FIRST_PAUSE, False
         while not ending.done():
-            async with asyncio.timeout(self._read_timeout(until)), one_reader:
+            async with asyncio.timeout(self._read_timeout(until)), readers:
                 run = await self.get(run_id, scope_id)
             if run is None:
                 break
@@ -115,6 +115,6 @@ class Runs:
         raise RunNotFound(run_id, scope_id, was_there)
 
     def _read_timeout(self, until: float | None) -> float | None:
-        """A store that does not answer keeps the caller little longer than the timeout."""
+        """The limit for one read, so that a store that does not answer delays the caller little beyond its timeout."""
         clock = self._backend.clock
         return None if until is None else real_seconds(clock, max(until - clock.monotonic(), _ONE_READ))

@@ -1,4 +1,4 @@
-"""The portable scheduler: what an application calls. Each subject has a module of its own beside this one."""
+"""The portable scheduler, the object that an application calls. Each group of calls has a module in this package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rota.node.options import Options
 from rota.node.run_log import LogErrors
 from rota.node.runtime import Runtime
 from rota.scheduler.admin import Admin
-from rota.scheduler.arguments import NOTHING, check_collaborators, offered
+from rota.scheduler.arguments import NOTHING, check_collaborators, make_services
 from rota.scheduler.health_check import check_up
 from rota.scheduler.jobs import Jobs
 from rota.scheduler.life import Life
@@ -82,7 +82,7 @@ class Scheduler:
             dead_letter_alarm=dead_letter_alarm,
             log_errors=log_errors,
         )
-        self._services = offered(services)
+        self._services = make_services(services)
         self._notifier = notifier
         self._call = RetryingCalls(backend.patience)
         self._life = Life(
@@ -120,9 +120,10 @@ class Scheduler:
         await self._life.abandon()
 
     async def run_forever(self) -> None:
-        """Work until SIGINT or SIGTERM, then drain; a second signal ends sooner (LEASE-5).
+        """Work until SIGINT or SIGTERM, then drain; a second signal cancels running handlers (LEASE-5).
 
-        Inside `async with` it returns when the signal comes and leaving drains; outside it enters and leaves by itself.
+        Inside `async with` it returns when the signal comes, and leaving the block drains. Outside it enters and leaves
+        the scheduler itself.
         """
         if self._life.runtime is not None:
             await self._life.until_signalled()
@@ -144,13 +145,13 @@ class Scheduler:
     async def schedule(self, definition: JobDefinition) -> ScheduleOutcome:
         """Store a job; the same one again changes nothing (REG-1 to REG-3, KEY-1).
 
-        A cron job registered in a minute that matches its expression fires for that minute, at once; for every earlier
-        one it does not (CRON-6).
+        A cron job registered in a minute that matches its expression fires at once for that minute, but not for earlier
+        minutes (CRON-6).
         """
         return await self._jobs.schedule(self._open(), definition)
 
     async def unschedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> bool:
-        """Remove a job and cancel its waiting runs; a running attempt may finish (REG-4). False: there is no such job.
+        """Remove a job and cancel its waiting runs; a running attempt may finish (REG-4). False: there was no such job.
 
         Occurrences that were due and not yet fired are recorded as superseded (HIST-5).
         """
@@ -176,7 +177,7 @@ class Scheduler:
         return await self._jobs.status(_key(scope_id, job_id))
 
     async def pause(self, job_id: str, *, reason: str, scope_id: str = DEFAULT_SCOPE) -> None:
-        """Start no run of the job until `resume`; occurrences meanwhile are recorded, never made up (PAUSE-1)."""
+        """Start no run of the job until `resume`; occurrences meanwhile are recorded and never run later (PAUSE-1)."""
         self._open()
         await self._jobs.pause(_key(scope_id, job_id), check_name("reason", reason))
 
@@ -204,13 +205,13 @@ class Scheduler:
         which typed triggers pass, the job must belong to that handler.
         """
         self._open()
-        new = self._triggering.asked(JobKey(scope_id, job_id), payload, delay, idempotency_key, handler_name)
+        new = self._triggering.new_run(JobKey(scope_id, job_id), payload, delay, idempotency_key, handler_name)
         if within is not None:
             return await self._triggering.queue_within(new, within)
         return await self._triggering.queue(new)
 
     async def trigger_many(self, triggers: Iterable[TriggerOnce]) -> list[UUID]:
-        """Queue many runs with few calls of the store, in the order given; their ids in the same order (MANUAL-1).
+        """Queue many runs with few calls of the store; returns the ids in the order given (MANUAL-1).
 
         All are checked before anything is stored. After that, each is accepted or refused on its own: if some are
         refused the others are stored, and `TriggersRefused` says which.
@@ -219,7 +220,7 @@ class Scheduler:
         return await self._triggering.queue_many(triggers)
 
     async def notify(self, *events: Event) -> list[UUID]:
-        """Make the runs that the events cause; the ids of the runs that stand for them (EVENT-1, EVENT-3)."""
+        """Make the runs that the events cause; returns their ids, also of runs made earlier (EVENT-1, EVENT-3)."""
         self._open()
         self._warnings.notified()
         return await self._notifying.notify(events)
@@ -237,7 +238,7 @@ class Scheduler:
         return await self._runs.history(_key(scope_id, job_id), limit)
 
     async def wait(self, run_id: UUID, timeout: timedelta | None = None, *, scope_id: str = DEFAULT_SCOPE) -> JobRun:
-        """The run when it has ended; raises TimeoutError, on the backend's clock, if it has not by then.
+        """Wait until the run has ended, and return it; raises TimeoutError after `timeout` on the backend's clock.
 
         `RunNotFound` may also mean that it ended on another node and retention deleted it before this node read it.
         """
@@ -278,7 +279,7 @@ class Scheduler:
         return hold_lock(self._backend, self._call, name, ttl, wait)
 
     async def health(self) -> HealthReport:
-        """OK, DEGRADED or DOWN, with the reasons; never raises for what the store does (OPS-1, SAFE-2)."""
+        """OK, DEGRADED or DOWN, with the reasons; never raises because of the store (OPS-1, SAFE-2)."""
         runtime = self._open()
         return await check_up(
             self._backend, runtime.node, runtime.loops, runtime.ticker.unplanned,
@@ -293,17 +294,17 @@ class Scheduler:
 
     @property
     def handlers(self) -> HandlerRegistry:
-        """The handlers it was made with."""
+        """The handler registry that was passed in."""
         return self._handlers
 
     @property
     def has_events(self) -> bool:
-        """True where it was made with an event store."""
+        """True if an event store was passed in."""
         return self._events is not None
 
     @property
     def node_id(self) -> str:
-        """Random for each start (LEASE-6)."""
+        """The id of this node, random for each start (LEASE-6)."""
         return self._open().node.node_id
 
 

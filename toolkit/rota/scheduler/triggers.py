@@ -1,4 +1,4 @@
-"""Runs that callers ask for, one or many: checked first, then queued by the store (MANUAL-1, KEY-4, RETRY-5)."""
+"""Runs on request, one or many: checked, then queued in the store (MANUAL-1, KEY-4, RETRY-5)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from rota.model.definition import IdempotencyKey, TriggerOnce, check_idempotency
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota.model.validation import check_duration, check_name, check_payload
-from rota.scheduler.arguments import listed
+from rota.scheduler.arguments import checked_triggers
 
-_KNOWN_KEYS = 10_000  # at most
-_PAGE = 1_000  # triggers that go to the store in one call, at most,
-_PAGE_BYTES = 4 * 1024 * 1024  # with so much payload, or a call might take longer than it may
+_MAX_KNOWN_KEYS = 10_000
+_PAGE = 1_000  # most triggers in one call of the store
+_PAGE_BYTES = 4 * 1024 * 1024  # most payload in one call of the store: a larger call might time out
 
 
 class Triggering:
-    """What a scheduler does for `trigger_once`, `trigger_many` and `replay`."""
+    """The scheduler's calls `trigger_once`, `trigger_many` and `replay`."""
 
     def __init__(self, backend: Backend, call: RetryingCalls, handlers: HandlerRegistry, lane_limit: int) -> None:
         self._backend = backend
@@ -44,7 +44,7 @@ class Triggering:
         self._lane_limit = lane_limit
         self._known_keys: set[JobKey] = set()
 
-    def asked(
+    def new_run(
         self,
         key: JobKey,
         payload: bytes | None = None,
@@ -52,7 +52,7 @@ class Triggering:
         idempotency_key: IdempotencyKey | None = None,
         handler_name: str | None = None,
     ) -> NewRun:
-        """The run as the store takes it; raises for the first value that is wrong."""
+        """The run to store; raises for the first wrong value."""
         if payload is not None:
             payload = check_payload(payload, self._backend.max_payload)
         if delay is not None:
@@ -65,25 +65,25 @@ class Triggering:
         return new
 
     def _checked(self, key: JobKey) -> JobKey:
-        """A key of names (ID-1). Most triggers are of jobs triggered before, and looking those up costs least."""
+        """Check both names (ID-1). Checked keys are remembered, because most triggers repeat a known job."""
         if type(key.scope_id) is str and type(key.job_id) is str and key in self._known_keys:
             return key
         key = JobKey(check_name("scope_id", key.scope_id), check_name("job_id", key.job_id))
-        if len(self._known_keys) >= _KNOWN_KEYS:
+        if len(self._known_keys) >= _MAX_KNOWN_KEYS:
             self._known_keys.clear()
         self._known_keys.add(key)
         return key
 
     async def queue(self, new: NewRun) -> UUID:
-        """The run that stands for it."""
+        """Store the run; returns its id, or the id of the earlier run with the same key."""
         try:
             (answer,) = await self._call(self._backend.enqueue, [new])
         except OutcomeUnknown as error:
             raise _about(new, error) from error
-        return answer if type(answer) is UUID else self._accepted(new, answer)
+        return answer if type(answer) is UUID else self._id_or_raise(new, answer)
 
     async def queue_within(self, new: NewRun, transaction: object) -> UUID:
-        """The same inside a transaction of the caller's, who alone knows how it goes on: nothing is repeated (TX-1)."""
+        """The same inside the caller's transaction. Never retried: an error may have ended the transaction (TX-1)."""
         if Capability.TRANSACTIONAL_TRIGGER not in self._backend.capabilities:
             offered = capability_names(self._backend.capabilities)
             raise UnsupportedCapability(self._backend.name, "TRANSACTIONAL_TRIGGER", offered, field="within")
@@ -91,17 +91,17 @@ class Triggering:
             (answer,) = await self._backend.enqueue([new], within=transaction)
         except OutcomeUnknown as error:
             raise _about(new, error) from error
-        return self._accepted(new, answer)
+        return self._id_or_raise(new, answer)
 
     async def queue_many(self, triggers: Iterable[TriggerOnce]) -> list[UUID]:
-        """All of them in the order given, or `TriggersRefused`."""
-        several = [self._one_of_many(each) for each in listed(triggers)]
+        """Store all in the order given; returns their ids or raises `TriggersRefused`."""
+        new_runs = [self._one_of_many(each) for each in checked_triggers(triggers)]
         answers: list[UUID | RotaError] = []
-        for page in _pages(several):
+        for page in _pages(new_runs):
             answers += await self._queue_page(page)
             if isinstance(answers[-1], STORE_ERRORS):  # later triggers must not be stored before earlier ones
                 untried = StoreUnavailable("not tried: the store did not answer an earlier page")
-                answers += [untried] * (len(several) - len(answers))
+                answers += [untried] * (len(new_runs) - len(answers))
                 break
         refused = {number: each for number, each in enumerate(answers) if isinstance(each, RotaError)}
         if refused:
@@ -110,7 +110,7 @@ class Triggering:
 
     def _one_of_many(self, trigger: TriggerOnce) -> NewRun:
         key = JobKey(trigger.scope_id, trigger.job_id)
-        return self.asked(key, trigger.payload, trigger.delay, trigger.idempotency_key, trigger.handler_name)
+        return self.new_run(key, trigger.payload, trigger.delay, trigger.idempotency_key, trigger.handler_name)
 
     async def _queue_page(self, page: Sequence[NewRun]) -> list[UUID | RotaError]:
         try:
@@ -120,14 +120,14 @@ class Triggering:
         except StoreUnavailable as error:
             return [error] * len(page)
         return [
-            answer if isinstance(answer, UUID) else self._refused(new, answer)
+            answer if isinstance(answer, UUID) else self._error_of(new, answer)
             for new, answer in zip(page, answers, strict=True)
         ]
 
     async def replay(self, letter: UUID, key: JobKey) -> UUID:
         """A new run for a dead letter of this job."""
         cause = current_run.get()
-        depth = 0 if cause is None else cause.depth + 1  # a handler that replays goes on with its chain (EVENT-6)
+        depth = 0 if cause is None else cause.depth + 1  # a replay by a handler continues its chain (EVENT-6)
         return await self.queue(
             NewRun(key, new_run_id(), Cause.REPLAY, self._lane_limit, replay_of=letter, depth=depth)
         )
@@ -138,12 +138,12 @@ class Triggering:
         (answer,) = await self._call(self._backend.enqueue, [new])
         return answer if isinstance(answer, UUID) else None
 
-    def _accepted(self, new: NewRun, answer: UUID | Refusal) -> UUID:
+    def _id_or_raise(self, new: NewRun, answer: UUID | Refusal) -> UUID:
         if isinstance(answer, UUID):
             return answer
-        raise self._refused(new, answer)
+        raise self._error_of(new, answer)
 
-    def _refused(self, new: NewRun, refusal: Refusal) -> RotaError:
+    def _error_of(self, new: NewRun, refusal: Refusal) -> RotaError:
         scope_id, job_id = new.key
         if refusal is Refusal.NO_SUCH_JOB:
             return JobNotFound(job_id, scope_id)
@@ -160,13 +160,13 @@ def _about(new: NewRun, error: OutcomeUnknown) -> OutcomeUnknown:
     return error.about(scope_id=new.key.scope_id, job_id=new.key.job_id, run_id=new.run_id, key=key)
 
 
-def _pages(several: Sequence[NewRun]) -> Iterator[Sequence[NewRun]]:
+def _pages(new_runs: Sequence[NewRun]) -> Iterator[Sequence[NewRun]]:
     start = size = 0
-    for number, each in enumerate(several):
+    for number, each in enumerate(new_runs):
         weight = len(each.payload or b"")
         if number - start == _PAGE or (size + weight > _PAGE_BYTES and number > start):
-            yield several[start:number]
+            yield new_runs[start:number]
             start, size = number, 0
         size += weight
-    if several:
-        yield several[start:]
+    if new_runs:
+        yield new_runs[start:]

@@ -1,4 +1,4 @@
-"""Warnings about jobs that are stored and would not run; each is logged once."""
+"""Warnings about stored jobs that will not run; each is logged once."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from rota.node.sweep import has_had_event_store
 
 log = safe_logger("rota")
 
-_MOST = 10_000  # names remembered
+_MAX_REMEMBERED = 10_000  # names remembered
 
 
 class Warnings:
-    """Looks at jobs after they were stored."""
+    """Checks each job after it was stored."""
 
     def __init__(self, backend: Backend, call: RetryingCalls, handlers: HandlerRegistry, has_events: bool) -> None:
         self._backend = backend
         self._call = call
         self._handlers = handlers
-        self._hears_of_events = has_events
-        self._told: set[JobKey] = set()
+        self._gets_events = has_events
+        self._warned: set[JobKey] = set()
         self._on_other_nodes: set[str] = set()
-        self.waits_for_events: JobKey | None = None  # the first job that no event reaches, for `health()`
+        self.waits_for_events: JobKey | None = None  # the first job that gets no events, for `health()`
 
     def notified(self) -> None:
-        """The application calls `notify` by itself: events do come."""
-        self._hears_of_events, self.waits_for_events = True, None
+        """The application calls `notify`, so events arrive without an event store."""
+        self._gets_events, self.waits_for_events = True, None
 
     def unscheduled(self, key: JobKey) -> None:
-        """A job was removed, and waits no longer."""
+        """Forget a removed job."""
         if key == self.waits_for_events:
             self.waits_for_events = None
 
     async def scheduled(self, definition: JobDefinition, is_worker: bool) -> None:
-        """Warn of a job that waits for events which do not come, or for a handler that no node has."""
+        """Warn about a job that gets no events, or whose handler no node has."""
         key = JobKey(definition.scope_id, definition.job_id)
-        if is_worker and isinstance(definition.trigger, OnEvent) and await self._is_out_of_reach(key):
+        if is_worker and isinstance(definition.trigger, OnEvent) and await self._gets_no_events(key):
             self.waits_for_events = self.waits_for_events or key
             log.warning(
                 "job %r runs on events, and no node has an event store: it will not run. "
@@ -54,9 +54,9 @@ class Warnings:
                 definition.job_id, definition.scope_id, name, name,
             )  # fmt: skip
 
-    async def _is_out_of_reach(self, key: JobKey) -> bool:
-        """No event reaches the job, as far as the store knows; told once."""
-        if self._hears_of_events or not self._is_first(key):
+    async def _gets_no_events(self, key: JobKey) -> bool:
+        """True if no node of the store ever had an event store; only once per job."""
+        if self._gets_events or not self._is_first(key):
             return False
         try:
             return not await self._call(has_had_event_store, self._backend)
@@ -64,15 +64,15 @@ class Warnings:
             return False
 
     def _is_first(self, key: JobKey) -> bool:
-        if key in self._told:
+        if key in self._warned:
             return False
-        if len(self._told) >= _MOST:
-            self._told.clear()
-        self._told.add(key)
+        if len(self._warned) >= _MAX_REMEMBERED:
+            self._warned.clear()
+        self._warned.add(key)
         return True
 
     async def _is_on_another_node(self, handler_name: str) -> bool:
-        """Also true where the store does not answer: a warning is not worth an error."""
+        """Also true if the store does not answer: a missing warning is better than an error."""
         if handler_name in self._on_other_nodes:
             return True
         try:

@@ -20,12 +20,12 @@ class JobKey(NamedTuple):
     job_id: str
 
 
-# How many of the requests that changed a job it knows: a repeat gives the first answer also when others came between.
+# Each job remembers so many changing requests, so that a repeat gets the first answer even after other requests.
 REQUESTS_KNOWN = 8
 
 
 def known_requests(before: tuple[UUID, ...], new: UUID) -> tuple[UUID, ...]:
-    """The requests that a job knows after one more, the newest first."""
+    """The requests that a job remembers after `new`, the newest first."""
     return (new, *before)[:REQUESTS_KNOWN]
 
 
@@ -65,8 +65,9 @@ class JobRecord:
 class Registration:
     """Store `definition` if the revision is still `expected` and its key is free.
 
-    `changes=False` is a registration of what is stored already: only the key is taken. `request_id` makes a repeat give
-    the first answer again. `decisions` are the old trigger's owed occurrences; `decided` moves the mark (None: stays).
+    With `changes=False` the same definition is stored already: only the key is taken. A repeat with the same
+    `request_id` gets the first answer. `decisions` record the old trigger's occurrences that were due and not fired;
+    `decided` moves the mark (None: it stays).
     """
 
     definition: JobDefinition
@@ -106,8 +107,8 @@ class PauseChange:
 
 @frozen
 class Removal:
-    """Remove the job if the revision is still `expected`; `decisions` are its owed occurrences, `decided` moves the
-    mark."""
+    """Remove the job if the revision is still `expected`; `decisions` record its occurrences that were due and not
+    fired, `decided` moves the mark."""
 
     key: JobKey
     expected: int

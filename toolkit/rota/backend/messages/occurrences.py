@@ -21,7 +21,7 @@ from rota.model.validation import length_only
 
 @define(eq=False)
 class DueJob:
-    """A job whose next occurrence has come; enough of it to decide what happens."""
+    """A job whose next occurrence is due, with the fields that the decision needs."""
 
     key: JobKey
     definition: JobDefinition
@@ -32,7 +32,7 @@ class DueJob:
 
 @define(eq=False)
 class Due:
-    """The store's time, the due jobs in order of their instants, and when the next one after those comes."""
+    """The store's time, the due jobs in order of their instants, and when the next job after those is due."""
 
     now: datetime
     jobs: list[DueJob]
@@ -45,8 +45,8 @@ class Firing:
 
     With a `run_id`: when the lane is free (for `queues_behind`: when no other occurrence waits behind it already) store
     a run for `due` with `covers` and `missed_count`, and the `coalesced` decision; when it is busy store one SKIPPED
-    decision over `first..due` (`count` occurrences) with the run in the way. `decisions` are stored in any case. Then
-    the mark and `next_due` move.
+    decision over `first..due` (`count` occurrences) with the run that occupies the lane. `decisions` are stored in any
+    case. Then the mark and `next_due` move.
     """
 
     key: JobKey
@@ -71,7 +71,7 @@ class FireResult(Enum):
     FIRED = "fired"
     SKIPPED = "skipped"  # the lane was busy; recorded
     DECIDED = "decided"  # there was nothing to fire; the decisions are recorded
-    BLOCKED = "blocked"  # the run in the way has an expired lease: rescue it first, nothing was written (CRON-8)
+    BLOCKED = "blocked"  # the lane's run has an expired lease: rescue it first, nothing was written (CRON-8)
     STALE = "stale"  # another node decided it, or the job changed; nothing was written
 
 
@@ -79,7 +79,7 @@ class FireResult(Enum):
 class NewRun:
     """Store a run of a job, in the lane's order of arrival.
 
-    For a replay of a letter that was forgotten the job id is empty: only the memory of an earlier replay can answer.
+    For a replay of a deleted letter the job id is empty: only the record of an earlier replay can give an id.
     """
 
     key: JobKey
@@ -91,10 +91,10 @@ class NewRun:
     idempotency_key: IdempotencyKey | None = None
     replay_of: UUID | None = None
     depth: int = 0  # of a replay in a chain of causes; it is at least as deep as its letter (EVENT-6)
-    handler_names: frozenset[str] | None = None  # the job must belong to one of them; None: to any
+    handler_names: frozenset[str] | None = None  # the job must belong to one of these; None: to any
 
 
-# For so long a second replay of a letter returns the first replay's run, whatever retention does (RETRY-5).
+# For this long a second replay of a letter returns the first replay's run, even if retention deleted it (RETRY-5).
 REPLAY_MEMORY = timedelta(days=7)
 
 
@@ -103,7 +103,7 @@ class Refusal(Enum):
 
     NO_SUCH_JOB = "no such job"
     NO_SUCH_RUN = "no such dead letter"
-    OTHER_HANDLER = "other handler"  # the job's is none of `NewRun.handler_names`
+    OTHER_HANDLER = "other handler"  # the job's handler is not in `NewRun.handler_names`
     LANE_FULL = "lane full"
 
 

@@ -1,4 +1,4 @@
-"""Messages about the outbox: facts about jobs, and the two audiences they are told to."""
+"""Messages about the outbox: facts about jobs, and the two audiences that receive them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import Enum
 
 from attrs import frozen
 
-RESERVED_LOCKS = "_relay."  # locks whose name begins so are the outbox's: one for each audience
+RESERVED_LOCKS = "_relay."  # prefix of the outbox's locks, one for each audience
 RELAY_LEASE = timedelta(seconds=10)  # the longest time a node may relay to an audience without calling again
 
 
 class FactKind(Enum):
-    """The five facts that are told about a job; the value is the event type (HIST-3)."""
+    """The five kinds of facts about a job; the value is the event type (HIST-3)."""
 
     REGISTERED = "JobRegistered"
     TRIGGERED = "JobTriggered"
@@ -22,7 +22,7 @@ class FactKind(Enum):
 
 
 class Audience(Enum):
-    """Who is told: the event store hears every fact (HIST-3), the admins hear of dead letters (RETRY-5)."""
+    """The receivers of facts: the event store gets all of them (HIST-3), the admins get dead letters (RETRY-5)."""
 
     EVENTS = "events"
     ADMINS = "admins"
@@ -51,5 +51,5 @@ def is_relayed(until: datetime, now: datetime) -> bool:
 
 
 def is_fresh(until: datetime, now: datetime, lease: timedelta) -> bool:
-    """True while more than half of one's own relay lease is left: it need not be written again."""
+    """True while more than half of a node's own relay lease is left: it need not be written again."""
     return now + lease / 2 < until <= now + lease

@@ -9,9 +9,9 @@ from attrs import frozen
 
 from rota.backend.messages.work import NodeInfo
 
-# Two settings that mean something to the store and to all nodes, once they are 1.
+# Two settings that the store and all nodes follow once they are 1.
 FACTS_WANTED = "_facts"  # facts are recorded
-ADMINS_TOLD = "_admins"  # some node has a notifier: nodes without one leave the admins' facts to it
+ADMINS_TOLD = "_admins"  # a node has a notifier: nodes without one do not relay to the admins
 
 
 @frozen
@@ -28,8 +28,8 @@ class RunQuery:
 
 @frozen
 class Prune:
-    """Forget finished runs beyond `runs` per job or older than `age`, old letters if asked, expired keys, dead
-    nodes."""
+    """Delete finished runs beyond `runs` per job or older than `age`, dead letters older than `dead_letters` (None:
+    none), expired keys and dead nodes."""
 
     runs: int
     age: timedelta
@@ -49,8 +49,8 @@ class Census:
     set_aside: int
     nodes: tuple[NodeInfo, ...] = ()
     missing_handlers: tuple[str, ...] = ()
-    untold_since: datetime | None = None  # the oldest fact that the event store was not told
-    unnoticed_since: datetime | None = None  # the oldest fact that the admins were not told
+    untold_since: datetime | None = None  # the oldest fact not yet delivered to the event store
+    unnoticed_since: datetime | None = None  # the oldest fact not yet delivered to the admins
     unreadable: tuple[str, ...] = ()  # stored jobs that cannot be decoded, at most 20: name and reason (SAFE-1)
 
 

@@ -68,7 +68,7 @@ class Claim:
 
 @define(eq=False)
 class Claimed:
-    """The store's time, the claims, leases that have expired and want a settlement, and when more may be claimable."""
+    """The store's time, the claims, expired leases that need a settlement, and when more may be claimable."""
 
     now: datetime
     claims: list[Claim]
@@ -89,9 +89,9 @@ class LeaseRef(NamedTuple):
 class Settlement:
     """The transition to write for one attempt; guarded by the token, and by `node_id` for its repeats.
 
-    Built by the constructors in `rota.decide.attempt`. `claim` of a success is what it ends, for a store that tells
-    facts without reading them back. `wait` is the time to the next attempt of a RETRYING run. With `only_if_expired`
-    the lease must have ended: another node settles a run whose holder lost it.
+    Built by the constructors in `rota.decide.attempt`. A success carries its `claim`, for a store that builds facts
+    without reading the run. `wait` is the time to the next attempt of a RETRYING run. With `only_if_expired` the lease
+    must have ended: another node settles a run whose holder lost it.
     """
 
     key: JobKey
@@ -109,8 +109,8 @@ class Settlement:
     claim: Claim | None = field(default=None, repr=False)
 
     def overruled(self, stop: str | None, removed: bool) -> tuple[RunState, tuple[FactKind, ...], str | None]:
-        """State, facts and reason to store, given that the run was asked to stop, or its job was removed meanwhile:
-        nothing is retried then, and of a removed job nothing becomes a dead letter (REG-4, CANCEL-1)."""
+        """State, facts and reason to store if the run was asked to stop or its job was removed meanwhile: then the run
+        is not retried, and a run of a removed job does not become a dead letter (REG-4, CANCEL-1)."""
         is_retry, is_death = self.state is RunState.RETRYING, self.state is RunState.DEAD
         if (removed and (is_retry or is_death)) or (stop is not None and is_retry):
             return RunState.CANCELLED, (), stop or "unscheduled"
@@ -119,7 +119,8 @@ class Settlement:
 
 @define(eq=False)
 class Renewal:
-    """The answer to a heartbeat: leases lost, runs asked to stop (with the reason), and leases held but not listed."""
+    """The answer to a heartbeat: lost leases, runs asked to stop (with the reason), and `orphans`: leases of this node
+    that it did not list."""
 
     now: datetime
     lost: list[LeaseRef]
@@ -137,7 +138,7 @@ class NodeInfo:
     running: int = 0
     host: str = ""
     pid: int = 0
-    lease: timedelta = timedelta(seconds=30)  # not heard of for longer than this: the node is dead
+    lease: timedelta = timedelta(seconds=30)  # a node that has not renewed for longer than this counts as dead
     started_at: datetime | None = None
     seen_at: datetime | None = None
     steady_since: datetime | None = None  # in unbroken contact with the store; see `rota.backend.liveness`

@@ -1,4 +1,4 @@
-"""`rota demo`: ordinary jobs on accelerated time, to be watched in a terminal. Nothing here is faked but the clock."""
+"""`rota demo`: ordinary jobs on accelerated time, shown in a terminal. Only the clock is virtual."""
 
 from __future__ import annotations
 

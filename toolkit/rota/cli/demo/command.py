@@ -30,6 +30,6 @@ def demo_command(seconds: float, plain: bool, url: str | None) -> None:
 
     from rota.cli.demo import play
 
-    logging.getLogger("rota").addHandler(logging.NullHandler())  # the picture shows the failures
+    logging.getLogger("rota").addHandler(logging.NullHandler())  # the view shows the failures
     live = sys.stdout.isatty() and not plain and os.environ.get("TERM") != "dumb"
     play(seconds, click.echo, live=live, url=url if url is None or ":" in url else f"{url}:")

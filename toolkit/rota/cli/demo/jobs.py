@@ -1,4 +1,4 @@
-"""What the demo runs: a small shop's jobs, one for each thing there is to see."""
+"""The jobs of the demo: those of a small shop, each showing one feature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ handlers = HandlerRegistry()
 
 @frozen
 class Work:
-    """Something that takes a while."""
+    """Work that takes some minutes."""
 
     minutes: float
 
@@ -33,7 +33,7 @@ async def work(ctx: JobContext, payload: Work) -> None:
 
 @handlers.register("charge-cards")
 async def charge_cards(ctx: JobContext) -> Succeeded:
-    """Fail as long as the provider does."""
+    """Fail while the provider is down."""
     await ctx.services.get(VirtualClock).sleep(timedelta(seconds=10))
     if not ctx.services.get(PaymentProvider).is_up:
         raise ConnectionError("the payment provider answers 503")
@@ -48,10 +48,10 @@ async def reindex(ctx: JobContext) -> Succeeded:
 
 
 def definitions() -> list[JobDefinition]:
-    """Data, not objects: what, when, how to retry."""
+    """The jobs as data: handler, schedule, retries."""
     hourly = Cron("0 * * * *")
     return [
-        work.job("heartbeat", Cron("* * * * *"), Work(0.1), queue="pulse"),  # slots of its own: never crowded out
+        work.job("heartbeat", Cron("* * * * *"), Work(0.1), queue="pulse"),  # its own slots: other jobs cannot delay it
         work.job("inventory-sync", Cron("*/2 * * * *"), Work(5)),  # longer than its interval: ticks are skipped
         charge_cards.job("charge-cards", Cron("54 * * * *"), retry=RetryPolicy.fixed(seconds=75, attempts=3)),
         work.job("newsletter", Cron("*/3 * * * *"), Work(0.5)),  # paused for a while

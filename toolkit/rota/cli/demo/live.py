@@ -1,4 +1,4 @@
-"""The demo as a live picture; the only module that imports rich."""
+"""The demo as a live view; the only module that imports rich."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVENT_STYLES = {"JobSucceeded": "green", "JobFailed": "yellow", "JobDeadLettere
 
 
 class LiveView:
-    """Redraws the whole picture at each moment."""
+    """Redraws the whole view at each moment."""
 
     def __init__(self) -> None:
         self._events: deque[Text] = deque(maxlen=_ROWS)
@@ -36,7 +36,7 @@ class LiveView:
     def __exit__(self, *error: Any) -> None:
         self._live.__exit__(*error)
 
-    def show(self, moment: Moment, events: list[Event], told: list[tuple[datetime, str]]) -> None:
+    def show(self, moment: Moment, events: list[Event], acts: list[tuple[datetime, str]]) -> None:
         self._events.extend(_event_line(event, moment.now) for event in events)
         below = Table.grid(expand=True)
         below.add_column(ratio=1)
@@ -45,7 +45,7 @@ class LiveView:
             Panel(_padded(list(self._events)), title="lifecycle events", border_style="dim"),
             Panel(_padded(_decision_lines(moment)), title="occurrences that made no run, and why", border_style="dim"),
         )
-        news = Text("".join(f"{at:%H:%M:%S}  {sentence}" for at, sentence in told[-1:]), style="bold")
+        news = Text("".join(f"{at:%H:%M:%S}  {sentence}" for at, sentence in acts[-1:]), style="bold")
         self._live.update(Group(_header(moment), _jobs(moment.jobs), below, news), refresh=True)
 
 
@@ -94,5 +94,5 @@ def _decision_lines(moment: Moment) -> list[Text]:
 
 
 def _padded(lines: list[Text]) -> Text:
-    """Always the same height, so that the picture does not jump."""
+    """Always the same height, so that the view does not jump."""
     return Text("\n", no_wrap=True, overflow="ellipsis").join([*lines, *[Text("")] * (_ROWS - len(lines))])

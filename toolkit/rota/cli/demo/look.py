@@ -1,4 +1,4 @@
-"""The state of the demo as plain values, read through the same operations an application has."""
+"""The state of the demo as plain values, read with the scheduler's public methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKS = {RunState.SUCCEEDED: "✓", RunState.DEAD: "✗", RunState.CANCELLED: "
 
 @frozen
 class JobLine:
-    """One job as it stands."""
+    """The state of one job."""
 
     job_id: str
     schedule: str
@@ -27,7 +27,7 @@ class JobLine:
 
 @frozen
 class Moment:
-    """Everything there is to see at an instant; `decisions` are the newest first."""
+    """All that the demo shows at one instant; `decisions` are the newest first."""
 
     now: datetime
     jobs: list[JobLine]
@@ -50,7 +50,7 @@ class Reader:
 
 
 async def look(stage: Stage) -> Moment:
-    """Ask the scheduler."""
+    """Read the current state from the scheduler."""
     scheduler = stage.client
     jobs: list[JobLine] = []
     decisions: list[tuple[str, Decision]] = []
@@ -76,7 +76,7 @@ def _line(status: JobStatus, runs: list[JobRun]) -> JobLine:
 def _schedule(trigger: object) -> str:
     if isinstance(trigger, Cron):
         return trigger.expression
-    return f"on {trigger.event_type}" if isinstance(trigger, OnEvent) else "by hand"
+    return f"on {trigger.event_type}" if isinstance(trigger, OnEvent) else "on request"
 
 
 def _state(status: JobStatus, runs: list[JobRun]) -> tuple[str, str]:

@@ -15,17 +15,17 @@ Say = Callable[[str], None]
 
 @define
 class PlainView:
-    """Says what is new since the last moment."""
+    """Prints the changes since the last moment."""
 
     say: Say
-    _told: int = 0
+    _printed: int = 0
     _counts: dict[tuple[str, str, datetime], int] = field(factory=dict)
 
-    def show(self, moment: Moment, events: list[Event], told: list[tuple[datetime, str]]) -> None:
-        lines = [(at, f"** {sentence}") for at, sentence in told[self._told :]]
+    def show(self, moment: Moment, events: list[Event], acts: list[tuple[datetime, str]]) -> None:
+        lines = [(at, f"** {sentence}") for at, sentence in acts[self._printed :]]
         lines += [(event.occurred_at or moment.now, event_text(event)) for event in events]
         lines += self._new_decisions(moment)
-        self._told = len(told)
+        self._printed = len(acts)
         for at, line in sorted(lines, key=lambda each: each[0]):
             self.say(f"{at:%H:%M:%S}  {line}")
 

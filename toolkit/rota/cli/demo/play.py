@@ -1,4 +1,4 @@
-"""Plays the story at a pace one can watch."""
+"""Plays the story at a watchable pace."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _FEWEST_FRAMES = 52  # half a minute of the story each
 
 
 class View(Protocol):
-    """Something to look at."""
+    """A way to show the demo."""
 
-    def show(self, moment: Moment, events: list[Event], told: list[tuple[datetime, str]]) -> None: ...
+    def show(self, moment: Moment, events: list[Event], acts: list[tuple[datetime, str]]) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
 
 
 def play(seconds: float, say: Callable[[str], None], *, live: bool, url: str | None = None) -> None:
-    """The whole story in about `seconds`; returns when it is over, or when Ctrl-C ends it.
+    """Play the story in about `seconds`; returns at its end, or on Ctrl-C.
 
-    Without a URL the jobs are in a SQLite file that goes when the demo ends.
+    Without a URL the jobs are in a temporary SQLite file.
     """
     view = _live_view(say) if live else PlainView(say)
     with tempfile.TemporaryDirectory(prefix="rota-demo-") as folder:
@@ -67,7 +67,7 @@ async def _frames(stage: Stage, view: View, seconds: float) -> None:
     reader, began = Reader(stage), monotonic()
     for frame in range(1, frames + 1):
         await stage.advance_to(START + LENGTH * frame / frames)
-        view.show(await look(stage), await reader.new_events(), stage.told)
+        view.show(await look(stage), await reader.new_events(), stage.acts)
         await asyncio.sleep(max(began + seconds * frame / frames - monotonic(), 0))
 
 
@@ -84,6 +84,6 @@ async def _summary(stage: Stage) -> list[str]:
     return [
         "",
         f"{LENGTH} of virtual time: {succeeded} runs succeeded, {dead} became a dead letter and was replayed.",
-        f"Occurrences that made no run, each on record: {', '.join(f'{n} {kind}' for kind, n in without.items())}.",
+        f"Occurrences that made no run, all recorded: {', '.join(f'{n} {kind}' for kind, n in without.items())}.",
         f"The jobs are ordinary ones: {_JOBS}. Next: docs/tutorial.md",
     ]

@@ -1,4 +1,4 @@
-"""What happens to the jobs from outside: somebody pauses one, the shop writes events, a deploy restarts the node."""
+"""The acts of the story: an operator pauses a job, the shop writes events, a deploy restarts the node."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from rota.model.run import JobRun
 
 START = datetime(2026, 3, 2, 11, 52, tzinfo=UTC)
 LENGTH = timedelta(minutes=26)
-QUEUES = {"default": 3, "pulse": 1}  # few enough for the full hour to be crowded
+QUEUES = {"default": 3, "pulse": 1}  # so few that runs have to wait at the full hour
 
 
 class DeadLetters:
-    """The notifier of the demo: an admin who looks at the screen."""
+    """The notifier of the demo: prints to the screen."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
 
     async def dead_letter(self, run: JobRun) -> None:
-        self._tell(f"admins told: {run.job_id} is a dead letter after {run.attempt} attempts")
+        self._tell(f"admins notified: {run.job_id} is a dead letter after {run.attempt} attempts")
 
 
 @define(eq=False)
 class Stage:
-    """Two that share a store: a node at work, and a client who looks on and acts. `told` is what was done by hand."""
+    """A node, and a client on the same store that reads and acts. `acts` are sentences about the acts so far."""
 
     url: str
     clock: VirtualClock = field(factory=lambda: VirtualClock(START))
     provider: PaymentProvider = field(factory=PaymentProvider)
-    told: list[tuple[datetime, str]] = field(factory=list)
+    acts: list[tuple[datetime, str]] = field(factory=list)
     events: JobNotifyEventStore = field(factory=lambda: JobNotifyEventStore(HookedEventStore(InMemoryEventStore())))
     client: Scheduler = field(init=False)
     _backend: Backend = field(init=False)
@@ -61,7 +61,7 @@ class Stage:
         return Capability.DURABLE in self._backend.capabilities
 
     def tell(self, sentence: str) -> None:
-        self.told.append((self.clock.now(), sentence))
+        self.acts.append((self.clock.now(), sentence))
 
     async def __aenter__(self) -> Stage:
         await self.client.__aenter__()
@@ -74,9 +74,9 @@ class Stage:
             await self.client.__aexit__(None, None, None)
 
     async def set(self) -> None:
-        """Declare the jobs and let what is due at the first minute happen."""
-        if (await self.client.admin.overview()).jobs:  # its own clock would be wrong for them
-            raise ScheduleError("backend", "there are jobs in this store already; the demo wants one of its own")
+        """Schedule the jobs and run what is due in the first minute."""
+        if (await self.client.admin.overview()).jobs:  # the demo's clock would be wrong for these jobs
+            raise ScheduleError("backend", "this store already contains jobs; the demo needs an empty one")
         lasting = "outlive every process" if self.is_durable else "end with this process"
         self.tell(f"a node starts on {self.url.partition(':')[0]}: jobs, runs and decisions {lasting}")
         await self.start_node()
@@ -85,7 +85,7 @@ class Stage:
         await self.clock.advance()
 
     async def start_node(self) -> None:
-        """A node as a new process would have it: all it knows is in the store."""
+        """Start a node as a new process would: its whole state is in the store."""
         node = Scheduler(
             open_backend(self.url, clock=self.clock) if self.is_durable else self._backend,
             handlers,
@@ -97,11 +97,11 @@ class Stage:
         await self._node.enter_async_context(node)
 
     async def stop_node(self) -> None:
-        """What it still runs is handed back."""
+        """Leave; unfinished runs are handed back."""
         await self._node.aclose()
 
     async def advance_to(self, instant: datetime) -> None:
-        """Let time pass up to `instant`, with every act of the story in its place."""
+        """Advance the clock to `instant`, and perform each act of the story at its time."""
         for after, act in ACTS[self._done :]:
             if START + after > instant:
                 break
@@ -122,7 +122,7 @@ async def _pause(stage: Stage) -> None:
 
 
 async def _resume(stage: Stage) -> None:
-    stage.tell("newsletter is resumed; what was due meanwhile is not made up")
+    stage.tell("newsletter is resumed; occurrences that were due meanwhile are not run")
     await stage.client.resume("newsletter")
 
 
@@ -139,7 +139,7 @@ async def _node_leaves(stage: Stage) -> None:
 
 
 async def _node_returns(stage: Stage) -> None:
-    stage.tell("a new node starts: it takes the run up again, and makes one run for all ticks a job has missed")
+    stage.tell("a new node starts: it runs the handed-back run, and makes one run for all missed ticks of a job")
     await stage.start_node()
 
 
