@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from logging import INFO
 
 from rota.backend.messages import Claim, JobKey, Settlement
 from rota.backend.port import Backend
@@ -11,13 +12,15 @@ from rota.backend.retrying import STORE_ERRORS
 from rota.decide.attempt import Lost, Outcome, Unprocessable, decide
 from rota.errors import OutcomeUnknown, type_name
 from rota.logger import safe_logger
+from rota.model.run import RunState
 from rota.node.attempt import RunningAttempt
 from rota.node.holdings import Holdings
-from rota.node.run_log import RunLog
+from rota.node.run_log import RunLog, logs_level
 from rota.node.run_waiters import RunWaiters
 
 log = safe_logger("rota")
 
+_SUCCEEDED = RunState.SUCCEEDED  # nearly all runs: looked up once
 Batch = tuple[list[Settlement], list[RunningAttempt]]
 
 
@@ -56,7 +59,8 @@ class Settling:
             settlement.only_if_expired = False  # this node holds the lease itself
         self._settlements.append(settlement)  # first: an error while logging must not lose the settlement (LOG-2)
         self._attempts.append(held)
-        self._run_log.ended(claim, outcome, settlement, self.store_now)
+        if settlement.state is not _SUCCEEDED or logs_level(INFO):
+            self._run_log.ended(claim, outcome, settlement, self.store_now)
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Settlement:
         return decide(claim, outcome, self._node_id, now=self.store_now)

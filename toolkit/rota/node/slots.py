@@ -17,7 +17,7 @@ from time import monotonic
 from rota.backend.messages import NodeInfo
 from rota.backend.port import Backend
 from rota.clock import current_activity
-from rota.decide.attempt import Lost, Outcome, Raised, Stopped, TimedOut
+from rota.decide.attempt import Lost, Raised, Stopped, TimedOut
 from rota.errors import LeaseLost, error_text, without_text
 from rota.handlers import HandlerRegistry
 from rota.handlers.services import Services
@@ -251,16 +251,14 @@ class Node:
             if isinstance(outcome, HandBack):
                 await self._hand_back(held)
             else:
-                self._finish(held, outcome)
+                self.holdings.free(held)
+                self.settling.finish(held, outcome)
         slot.held = None
-
-    def _finish(self, held: RunningAttempt, outcome: Outcome) -> None:
-        self.holdings.free(held)
-        self.settling.finish(held, outcome)
 
     async def _hand_back(self, held: RunningAttempt) -> None:
         if held.has_lease and held.cause is StopCause.LEASE:
-            self._finish(held, Lost())  # the body ran and will run again, so the attempt counts (RETRY-1)
+            self.holdings.free(held)
+            self.settling.finish(held, Lost())  # the body ran and will run again, so the attempt counts (RETRY-1)
         elif not held.has_lease:
             self.holdings.free(held)
             self.holdings.forget((held,))

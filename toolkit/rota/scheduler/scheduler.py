@@ -89,6 +89,7 @@ class Scheduler:
             backend, self._call, self._make_runtime, events=events, has_notifier=notifier is not None,
             notify=self.notify, drain_timeout=drain_timeout,
         )  # fmt: skip
+        self._open = self._life.open  # every call asks it first
         self._warnings = Warnings(backend, self._call, handlers, events is not None)
         self._jobs = Jobs(backend, self._call, self._warnings)
         self._notifying = Notifying(backend, self._call, self._options)
@@ -136,9 +137,6 @@ class Scheduler:
             self._backend, self._handlers, self._services, self._options,
             events=self._events, notifier=self._notifier, notify=self._notifying.deliver, job_store=job_store,
         )  # fmt: skip
-
-    def _open(self) -> Runtime:
-        return self._life.open()
 
     # --- jobs ---
 
