@@ -6,6 +6,7 @@ No rule: the command is a shell around the contract pack, which has rules of its
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -92,9 +93,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+_ROOT = Path(__file__).parents[2]
+
+
 def contract(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     rota = Path(sys.executable).with_name("rota")
-    return subprocess.run([rota, "contract", *args], cwd=folder, capture_output=True, text=True)
+    # Its harnesses import from this folder of tests, which is not installed.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))),
+    }
+    return subprocess.run([rota, "contract", *args], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_the_harness_is_found_from_the_current_folder_and_options_reach_pytest(folder: Path) -> None:

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 
+from rota.events.checks import PlatformEvent
 from rota.model.capability import Capability
 from rota.model.event import Event
 from rota.model.run import Cause
@@ -234,8 +235,8 @@ async def test_eventually_waits_no_longer_than_it_must() -> None:
 
 async def test_an_event_told_twice_counts_once() -> None:
     scene = Scene(toy())
-    told = Event(LIFECYCLE_MODULE, "JobTriggered", subject="job", event_id="e1")
-    other = Event(LIFECYCLE_MODULE, "JobSucceeded", subject="job", event_id="e2")
+    told = PlatformEvent(LIFECYCLE_MODULE, "JobTriggered", subject="job", event_id="e1")
+    other = PlatformEvent(LIFECYCLE_MODULE, "JobSucceeded", subject="job", event_id="e2")
     await scene.event_store.write(told, other, told, Event("shop", "OrderPlaced", subject="job"))
     assert await scene.event_types("job") == ["JobTriggered", "JobSucceeded"]
     assert len(await scene.events("job", repeats=True)) == 3

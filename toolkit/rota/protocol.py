@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Protocol, Self
 from uuid import UUID
@@ -29,6 +29,7 @@ class JobScheduler(Protocol):
         idempotency_key: IdempotencyKey | None = None,
         within: object | None = None,
         handler_name: str | None = None,
+        at: datetime | None = None,
     ) -> UUID: ...
     async def get_schedule(self, job_id: str, *, scope_id: str = DEFAULT_SCOPE) -> JobDefinition | None: ...
     async def list_schedules(

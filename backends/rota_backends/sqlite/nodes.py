@@ -58,8 +58,9 @@ def _read(info: str) -> NodeInfo | None:
 def forget(session: Session) -> None:
     """Nodes that are dead, what they asked for, and the locks they left."""
     over = [(node.node_id,) for node in liveness.over(_known(session), session.time)]
+    rows = session.db.execute("SELECT node, info FROM rota_node WHERE until < ?", (session.now - _CLAIMS_KEPT,))
+    over += [(node,) for node, info in rows.fetchall() if _read(info) is None]  # nothing else ever deletes these
     session.db.executemany("DELETE FROM rota_node WHERE node = ?", over)
-    session.db.execute("DELETE FROM rota_node WHERE until < ?", (session.now - _CLAIMS_KEPT,))
     session.db.execute("DELETE FROM rota_claim WHERE at < ?", (session.now - _CLAIMS_KEPT,))
     session.db.execute("DELETE FROM rota_lock WHERE until < ?", (session.now - _CLAIMS_KEPT,))
 

@@ -1,4 +1,4 @@
-"""EVERY-1, EVERY-2, AT-1: triggers in real time, at an interval or once."""
+"""EVERY-1, EVERY-2, AT-1, AT-2: triggers in real time, at an interval or once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rota.model.definition import JobDefinition, ScheduleOutcome
 from rota.model.run import RunState
 from rota.model.timers import At, Every
 from rota_contracts.clause import clause
-from rota_contracts.declare import STEADY, cron
+from rota_contracts.declare import STEADY, cron, manual
 from rota_contracts.families._reading import LONG_LEASE, dues, only_run, runs_of, status_of
 from rota_contracts.scene import Scene
 
@@ -206,6 +206,32 @@ class AtClauses:
                 once(datetime(2026, 1, 1))  # noqa: DTZ001 - without a zone it is no instant
 
 
+class StartAtClauses:
+    """AT-2: a trigger with an earliest start."""
+
+    @clause("AT-2", "a run triggered with `at` starts no sooner, and a past instant means now", uses=("virtual",))
+    async def test_a_run_does_not_start_before_its_instant(self, scene: Scene) -> None:
+        await scene.start_at("12:00:10")
+        async with scene.open(lease=LONG_LEASE) as node:
+            await node.schedule(manual())
+            await node.trigger_once("job", at=scene.at("12:30:05"))
+            await node.trigger_once("job", at=scene.at("09:00"))
+            await scene.advance(minutes=29)
+            assert [run.started_at for run in await runs_of(node) if run.started_at] == [scene.at("12:00:10")]
+            await scene.advance(minutes=2)
+            assert {run.started_at for run in await runs_of(node)} == {scene.at("12:00:10"), scene.at("12:30:05")}
+
+    @clause("AT-2", "an instant and a delay together are refused, and so is an instant without a zone")
+    async def test_an_instant_is_not_combined_with_a_delay(self, scene: Scene) -> None:
+        async with scene.open() as node:
+            await node.schedule(manual())
+            with pytest.raises(ScheduleError, match="at: and delay"):
+                await node.trigger_once("job", at=datetime(2026, 1, 1, tzinfo=UTC), delay=timedelta(seconds=1))
+            with pytest.raises(ScheduleError, match=r"at: .*time zone"):
+                await node.trigger_once("job", at=datetime(2026, 1, 1))  # noqa: DTZ001 - without a zone it is no instant
+            assert await runs_of(node) == []
+
+
 class NamedDayClauses:
     """CRON-11, CRON-12: days that depend on the month, and values that depend on the job."""
 
@@ -215,7 +241,7 @@ class NamedDayClauses:
         uses=("virtual",),
     )
     async def test_days_that_depend_on_the_month_are_the_days_they_mean(self, scene: Scene) -> None:
-        await scene.start_at(datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC))
+        await scene.start_at(datetime(2026, 7, 31, 23, 59, 30, tzinfo=UTC))
         async with scene.open(lease=timedelta(days=1)) as node:
             for job_id, expression in (
                 ("last", "0 0 L-1 * *"),
@@ -223,9 +249,9 @@ class NamedDayClauses:
                 ("second", "0 0 * * MON#2"),
             ):
                 await node.schedule(cron(job_id, expression))
-            await scene.advance(days=29)
-            february = [datetime(2026, 2, day, tzinfo=UTC) for day in (27, 16, 9)]
-            assert [await dues(node, job) for job in ("last", "working", "second")] == [[day] for day in february]
+            await scene.advance(days=31)
+            days = [datetime(2026, 8, day, tzinfo=UTC) for day in (30, 14, 10)]  # the 15th is a Saturday
+            assert [await dues(node, job) for job in ("last", "working", "second")] == [[day] for day in days]
 
     @clause(
         "CRON-12", "H is the value that the job's name gives, on every node and after every restart", uses=("virtual",)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -10,16 +12,17 @@ from zoneinfo import ZoneInfo
 from attrs import evolve
 
 from rota.backend import DueJob, Firing
-from rota.cron import Cron, days
+from rota.cron import Cron, days, plan
 from rota.decide import occurrence, registration
 from rota.model import timers
 from rota.model.capability import Precision
 from rota.model.definition import JobDefinition
 from rota.model.timers import At, Every
 from rota.node import ticker
+from rota.scheduler.triggers import Triggering
 from rota_backends.inprocess import InProcessBackend
 from tests.contracts.faulty._naming import of
-from tests.contracts.faulty.base import Fault, on, replaced
+from tests.contracts.faulty.base import Fault, Patch, on, replaced
 
 _first_due = occurrence.first_due
 _anchored = registration._anchored
@@ -86,6 +89,24 @@ def _always_now(job: DueJob, now: datetime, run_id: UUID) -> Firing:
     return _plan(job, now, run_id)
 
 
+def _with_own_calendars(patch: Patch) -> Patch:
+    """Calendars are cached: those of a faulty rule must not be found by others, nor the other way round."""
+
+    @contextmanager
+    def fresh() -> Generator[None]:
+        caches = (plan.calendar, plan.plan_for)
+        for cache in caches:
+            cache.cache_clear()
+        try:
+            with patch():
+                yield
+        finally:
+            for cache in caches:
+                cache.cache_clear()
+
+    return fresh
+
+
 def _last_of_31(rule: days.DayRule, length: int, weekday: int) -> int:
     return _day(rule, 31 if rule.form is days.Special.BEFORE_LAST else length, weekday)
 
@@ -104,7 +125,19 @@ def _by_the_wall(trigger: Every, instant: datetime) -> datetime:
 _next_after = Every.next_after
 
 
+async def _in_any_case(triggering: Triggering, at: datetime, delay: timedelta | None) -> timedelta:
+    """The instant is one of the day: a past one comes tomorrow, and a delay is added."""
+    wait = at.replace(tzinfo=UTC) - await triggering._backend.now() + (delay or timedelta(0))
+    return wait if wait > timedelta(0) else wait + timedelta(days=1)
+
+
 FAULTS = [
+    Fault(
+        "an instant of the past is one of tomorrow",
+        "AT-2",
+        of("AT-2", "a_run_does_not_start_before_its_instant", "an_instant_is_not_combined_with_a_delay"),
+        patch=replaced(Triggering, "delay_until", _in_any_case),
+    ),
     Fault(
         "an interval follows the wall clock",
         "EVERY-1",
@@ -194,7 +227,7 @@ FAULTS = [
         "the last day of a month is the 31st",
         "CRON-11",
         of("CRON-11", "days_that_depend_on_the_month_are_the_days_they_mean"),
-        patch=replaced(days, "_day", _last_of_31),
+        patch=_with_own_calendars(replaced(days, "_day", _last_of_31)),
     ),
     Fault(
         "H is every minute until somebody resolves it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import TypeVar
 from uuid import UUID
@@ -73,6 +73,7 @@ class JobApi:
         delay: timedelta | None = None,
         idempotency_key: IdempotencyKey | None = None,
         handler_name: str | None = None,
+        at: datetime | None = None,
     ) -> UUID:
         """Run a job once (MANUAL-1)."""
         return await self._write(
@@ -80,7 +81,7 @@ class JobApi:
             job_id,
             lambda: self._scheduler.trigger_once(
                 job_id, scope_id=self._scope, payload=payload, delay=delay, idempotency_key=idempotency_key,
-                handler_name=handler_name,
+                handler_name=handler_name, at=at,
             ),
         )  # fmt: skip
 

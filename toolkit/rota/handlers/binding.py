@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from uuid import UUID
@@ -39,6 +39,7 @@ class TriggerFields(TypedDict, total=False):
 
     scope_id: str
     delay: timedelta | None
+    at: datetime | None
     idempotency_key: IdempotencyKey | None
     within: object | None
 
@@ -48,6 +49,7 @@ class ManyFields(TypedDict, total=False):
 
     scope_id: str
     delay: timedelta | None
+    at: datetime | None
 
 
 class TriggersMany(Protocol):

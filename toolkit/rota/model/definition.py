@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -18,6 +18,7 @@ from rota.model.validation import (
     Checks,
     check_duration,
     check_fraction,
+    check_instant,
     check_name,
     check_payload,
     check_seconds,
@@ -146,6 +147,13 @@ def _check_payload(_: str, value: object) -> bytes:
     return check_payload(value)
 
 
+def check_start(at: object, delay: object) -> datetime:
+    """Return the earliest start of a trigger, or raise; a delay beside it is refused (AT-2)."""
+    if delay is not None:
+        raise ScheduleError("at", "and delay both say when the run may start: give one of them")
+    return check_instant("at", at)
+
+
 @frozen
 class TriggerOnce:
     """One of many triggers: the arguments of `trigger_once`, as a value for `Scheduler.trigger_many`."""
@@ -156,9 +164,12 @@ class TriggerOnce:
     idempotency_key: IdempotencyKey | None = None
     scope_id: str = DEFAULT_SCOPE
     handler_name: str | None = None  # the job must belong to this handler; None: to any
+    at: datetime | None = None  # the earliest start, instead of `delay` (AT-2)
 
     def __attrs_post_init__(self) -> None:
         _check_trigger_once(self)
+        if self.at is not None:
+            check_start(self.at, self.delay)
 
 
 _check_trigger_once = Checks(
@@ -168,6 +179,7 @@ _check_trigger_once = Checks(
     idempotency_key=optional(check_idempotency_key),
     scope_id=check_name,
     handler_name=optional(check_name),
+    at=optional(check_instant),
 )
 _DEFAULT_RETRY = RetryPolicy()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 from uuid import UUID, uuid4
@@ -17,6 +17,7 @@ from rota.model.definition import (
     ScheduleOutcome,
     TriggerOnce,
     check_idempotency_key,
+    check_start,
 )
 from rota.model.event import Event
 from rota.model.health import Check, Health, HealthReport
@@ -63,6 +64,7 @@ class NoScheduler:
         idempotency_key: IdempotencyKey | None = None,
         within: object | None = None,
         handler_name: str | None = None,
+        at: datetime | None = None,
     ) -> UUID:
         if payload is not None:
             check_payload(payload)
@@ -72,6 +74,8 @@ class NoScheduler:
             check_idempotency_key("idempotency_key", idempotency_key)
         if handler_name is not None:
             check_name("handler_name", handler_name)
+        if at is not None:
+            check_start(at, delay)
         self._ignore("trigger_once", scope_id, job_id)
         return uuid4()
 
@@ -79,7 +83,7 @@ class NoScheduler:
         return [
             await self.trigger_once(
                 each.job_id, scope_id=each.scope_id, payload=each.payload, delay=each.delay,
-                idempotency_key=each.idempotency_key, handler_name=each.handler_name,
+                idempotency_key=each.idempotency_key, handler_name=each.handler_name, at=each.at,
             )
             for each in checked_triggers(triggers)
         ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -196,13 +196,17 @@ class Scheduler:
         idempotency_key: IdempotencyKey | None = None,
         within: object | None = None,
         handler_name: str | None = None,
+        at: datetime | None = None,
     ) -> UUID:
         """Queue one run of a job, whatever its trigger, and return its id (MANUAL-1, KEY-4).
 
         `within` is a connection of the application in a transaction: the trigger joins it (TX-1). With `handler_name`,
-        which typed triggers pass, the job must belong to that handler.
+        which typed triggers pass, the job must belong to that handler. `at` is the earliest start, in place of `delay`;
+        a past instant means now (AT-2).
         """
         self._open()
+        if at is not None:
+            delay = await self._triggering.delay_until(at, delay)
         new = self._triggering.new_run(JobKey(scope_id, job_id), payload, delay, idempotency_key, handler_name)
         if within is not None:
             return await self._triggering.queue_within(new, within)

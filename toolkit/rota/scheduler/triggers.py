@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
+
+from attrs import evolve
 
 from rota.backend.messages import JobKey, NewRun, Refusal
 from rota.backend.port import Backend
@@ -23,7 +25,7 @@ from rota.errors import (
 from rota.handlers import HandlerRegistry
 from rota.model.capability import Capability, capability_names
 from rota.model.causation import current_run
-from rota.model.definition import IdempotencyKey, TriggerOnce, check_idempotency_key
+from rota.model.definition import IdempotencyKey, TriggerOnce, check_idempotency_key, check_start
 from rota.model.ids import new_run_id
 from rota.model.run import Cause
 from rota.model.validation import check_duration, check_name, check_payload
@@ -95,7 +97,7 @@ class Triggering:
 
     async def queue_many(self, triggers: Iterable[TriggerOnce]) -> list[UUID]:
         """Store all in the order given; returns their ids or raises `TriggersRefused`."""
-        new_runs = [self._one_of_many(each) for each in checked_triggers(triggers)]
+        new_runs = [self._one_of_many(each) for each in await self._with_delays(checked_triggers(triggers))]
         answers: list[UUID | RotaError] = []
         for page in _pages(new_runs):
             answers += await self._queue_page(page)
@@ -107,6 +109,20 @@ class Triggering:
         if refused:
             raise TriggersRefused(refused, [None if isinstance(each, RotaError) else each for each in answers])
         return [each for each in answers if isinstance(each, UUID)]
+
+    async def delay_until(self, at: datetime, delay: timedelta | None) -> timedelta:
+        """The time from now, on the store's clock, to the earliest start of a run (AT-2)."""
+        start = check_start(at, delay)
+        return max(start - await self._call(self._backend.now), timedelta(0))
+
+    async def _with_delays(self, triggers: Sequence[TriggerOnce]) -> Sequence[TriggerOnce]:
+        if all(each.at is None for each in triggers):
+            return triggers
+        now = await self._call(self._backend.now)
+        return [
+            each if each.at is None else evolve(each, at=None, delay=max(each.at - now, timedelta(0)))
+            for each in triggers
+        ]
 
     def _one_of_many(self, trigger: TriggerOnce) -> NewRun:
         key = JobKey(trigger.scope_id, trigger.job_id)
