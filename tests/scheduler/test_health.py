@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -138,7 +139,9 @@ async def test_a_missing_handler_is_named_with_the_way_out() -> None:
     assert detail == "on no live node: 'report'. Start a node that registers them, or unschedule their jobs"
 
 
-async def test_a_slot_that_died_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slot_that_died_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rota.runs")  # so that the end of a success is logged
+
     def fails(*_: Any) -> None:
         raise RuntimeError("a mistake in Rota")
 
