@@ -1,6 +1,6 @@
 """An order and the job that ships it, in one transaction: either both happen, or neither (TX-1).
 
-pip install "rota[postgres]"
+pip install asyncpg
 python examples/transactional_trigger.py postgresql://user@host/database
 
 `within=` hands the application's own connection to the trigger. Rolled back means never triggered, and the key is free
@@ -23,7 +23,7 @@ try:
 
     from rota_backends.postgres import PostgresBackend
 except ImportError as error:
-    raise SystemExit(f'{error}; it comes with: pip install "rota[postgres]"') from None
+    raise SystemExit(f"{error}; install it with: pip install asyncpg") from None
 
 SCHEMA = "rota_example"  # the schema of this example; an application's tables may be in any schema of the database
 handlers = HandlerRegistry()

@@ -249,7 +249,8 @@ class SqliteBackend(Backend):
 def _checked_path(path: object) -> Path:
     text = _text_of(path)
     if not text:
-        raise ScheduleError("path", f"must be the path of a file, such as jobs.db, not {type(path).__name__}")
+        found = "it is empty" if isinstance(path, str | bytes) else f"not {type(path).__name__}"
+        raise ScheduleError("path", f"must be the path of a file, such as jobs.db; {found}")
     if isinstance(text, str) and "\0" in text:
         raise ScheduleError("path", "must be the path of a file, without NUL")
     if not isinstance(text, str) or text.startswith((":memory:", "file:")):

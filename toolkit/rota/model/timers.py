@@ -104,7 +104,7 @@ class Every:
 
 @frozen
 class At:
-    """Run once, at `instant` (AT-1). An instant in the past counts as a missed occurrence."""
+    """Run once, at `instant` (AT-1). A past instant runs at once, unless `misfire` or `grace` say otherwise."""
 
     instant: datetime
     misfire: Misfire = field(default=Misfire.ONCE, kw_only=True)
