@@ -28,6 +28,7 @@ log = safe_logger("rota")
 
 SUCCEEDED = Succeeded()
 _BLOCKING = 0.5  # seconds: a body that holds the event loop longer than this is named by health() (RUN-5)
+_UNREADABLE = "the stored run cannot be read"
 
 
 class HandBack:
@@ -163,7 +164,8 @@ def missing_handler(claim: Claim) -> Refused:
 
 def unreadable(claim: Claim) -> Refused:
     """Its stored row cannot be decoded (SAFE-1)."""
-    reason = f"the stored run cannot be read: {claim.unreadable}"
+    why = claim.unreadable or ""
+    reason = why if why.startswith(_UNREADABLE) else f"{_UNREADABLE}: {why}"  # most backends say it themselves
     return Refused(reason, reason)
 
 
@@ -208,5 +210,5 @@ def _plain(result: JobResult) -> Outcome:
         if isinstance(result, Failed):
             return Failed(safe_text(result.reason), bool(result.permanent))
         return Retry(None if result.after is None else timedelta(seconds=result.after.total_seconds()))
-    except Exception as error:
+    except BaseException as error:  # like what the handler itself raises, SystemExit too
         return Raised(error)
