@@ -26,9 +26,7 @@ _NO_NUMBER = " OR ".join(f"typeof({each}) != 'integer'" for each in _NUMBERS)
 _NO_INSTANT = " OR ".join(f"typeof({each}) NOT IN ('integer', 'null')" for each in _INSTANTS)
 _NO_RUN = "head IS NOT NULL AND NOT EXISTS (SELECT 1 FROM rota_run r WHERE r.seq = head)"
 _NO_DATE = " OR ".join(
-    f"{each} NOT BETWEEN {FIRST_INSTANT} AND {LAST_INSTANT}"
-    for each in _INSTANTS
-    if each not in ("head", "definition")
+    f"{each} NOT BETWEEN {FIRST_INSTANT} AND {LAST_INSTANT}" for each in _INSTANTS if each not in ("head", "definition")
 )
 _NO_COUNT = " OR ".join(f"{each} < 0" for each in ("unfinished", "delayed", "kept"))
 _NO_HEAD = "ready_at IS NOT NULL AND head IS NULL"
