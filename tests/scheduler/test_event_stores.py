@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -115,3 +116,37 @@ async def test_an_event_whose_run_still_waits_is_not_rejected(backend: Backend, 
         await clock.advance(2 * short)
         assert await scheduler.notify(ORDERED) == first
         assert await scheduler.admin.decisions("job") == []
+
+
+class Careless(Named):
+    """`read` gives the entry at `after` again, and before it what is no entry."""
+
+    async def read(self, after: int = 0, limit: int = 100) -> list[tuple[int, Event]]:
+        odd: Any = [5, ("1", None), (10**30, None), (1, 2, 3)]
+        return [*odd, *await super().read(max(0, after - 1), limit)]
+
+
+async def test_an_event_store_that_gives_the_same_entries_again_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """EVENT-5: such a store is named in the log, once, and its events are delivered."""
+    handlers = HandlerRegistry()
+    seen: list[str] = []
+
+    @handlers.register("seen")
+    async def handler(ctx: JobContext) -> None:
+        assert ctx.event is not None
+        seen.append(ctx.event.event_id)
+
+    events = Careless()
+    clock = VirtualClock()
+    async with Scheduler(InProcessBackend(clock=clock), handlers, events=events) as scheduler:
+        await events.write(Event("shop", "Ordered", event_id="before"))
+        await scheduler.schedule(JobDefinition("job", "seen", OnEvent("shop", "Ordered")))
+        await events.write(Event("shop", "Ordered", event_id="after"))
+        await clock.advance(timedelta(minutes=2))
+        await scheduler.schedule(JobDefinition("other", "seen", OnEvent("shop", "Paid")))
+    assert seen == ["after"]
+    assert [record.getMessage()[:16] for record in caplog.records if "exclusive" in record.getMessage()] == [
+        "read(after=0) of"
+    ]

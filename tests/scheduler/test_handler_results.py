@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from rota import HandlerRegistry, JobContext, JobRun, RetryPolicy, RunState, ScheduleError, Scheduler, Succeeded
+from rota import (
+    AttemptOutcome,
+    HandlerRegistry,
+    JobContext,
+    JobRun,
+    RetryPolicy,
+    RunState,
+    ScheduleError,
+    Scheduler,
+    Succeeded,
+)
 from rota.codec import decode
 from rota_backends.inprocess import InProcessBackend
 from tests.scheduler.real import manual, ms, ran, registry
@@ -57,6 +67,21 @@ async def test_a_kind_of_succeeded_is_a_success() -> None:
 
     run = await _outcome(handler)
     assert (run.state, run.records_processed) == (RunState.SUCCEEDED, 3)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), RuntimeError("no")])
+async def test_a_result_that_raises_when_it_is_read_is_a_failure(error: BaseException) -> None:
+    class Unread(Succeeded):
+        @property
+        def records_processed(self) -> Any:
+            raise error
+
+    async def handler(ctx: JobContext) -> Any:
+        return object.__new__(Unread)
+
+    run = await _outcome(handler)
+    assert run.attempts[0].outcome is AttemptOutcome.FAILED
+    assert (run.attempts[0].error or "").startswith(type(error).__name__)
 
 
 async def test_a_lambda_around_an_async_function_runs_it() -> None:

@@ -246,3 +246,17 @@ def test_every_exception_becomes_a_bounded_text(make: Callable[[], Exception]) -
 def test_the_name_of_a_class_is_read_past_its_metaclass() -> None:
     assert type_name(Unnamed()) == "Unnamed"
     assert safe_text(Evil("hidden")) == "hidden"
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit, BaseException])
+def test_what_a_logging_handler_raises_beside_exceptions_is_caught_too(error: type[BaseException]) -> None:
+    class Raises(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise error
+
+    logger, handler = logging.getLogger("rota.raises"), Raises()
+    logger.addHandler(handler)
+    try:
+        safe_logger("rota.raises").error("a line")
+    finally:
+        logger.removeHandler(handler)

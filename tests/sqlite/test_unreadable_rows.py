@@ -123,6 +123,7 @@ RUN_COLUMNS = [
     ("event", "7"),
     ("event", _ORDER_17),
     ("event", "json_set(event, '$.data', 5)"),
+    ("definition", "x'ff00'"),
     ("depth", "'x'"),
     ("attempt", "'x'"),
     ("first_started_at", "'x'"),
@@ -233,7 +234,7 @@ HISTORY_COLUMNS = [
     ("run_id", "x'01'"), ("definition", "999"), ("cause", "99"), ("state", "'x'"), ("queued_at", "'x'"), ("due", "'x'"),
     ("event", "'{'"), ("replay_of", "'x'"), ("covers_from", "'x'"), ("covers_to", "'x'"), ("missed_count", "'x'"),
     ("attempt", "'x'"), ("first_started_at", "'x'"), ("attempts", "'{'"), ("started_at", "'x'"),
-    ("outcome", "99"), ("records", "'x'"),
+    ("outcome", "99"), ("records", "'x'"), ("missed_count", "-5"), ("attempt", "-5"),
 ]  # fmt: skip
 
 
@@ -268,6 +269,38 @@ async def test_a_damaged_lane_keeps_no_other_job_waiting(store: Store, column: s
         assert claims["good"].unreadable is None
         assert (await backend.settle([succeeded(claims["good"])]))[0] == [True]
         await _everything_else_works(backend)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE rota_lane SET wake_at = 9223372036854775807 WHERE id = {bad}",
+        "UPDATE rota_lane SET head = NULL WHERE id = {bad}",
+        "DELETE FROM rota_lane WHERE id = {bad}",
+        "DELETE FROM rota_job WHERE id = {bad}",
+        "DELETE FROM rota_run WHERE lane = {bad}",
+        "DELETE FROM rota_definition WHERE job = {bad}",
+    ],
+)
+async def test_rows_deleted_or_changed_by_hand_keep_no_other_job_waiting(store: Store, statement: str) -> None:
+    store.damage(statement.format(bad=_BAD_LANE))
+    async with store.opened() as backend:
+        claims = await _claimed(backend)
+        assert claims["good"].unreadable is None
+        assert (await backend.settle([succeeded(each) for each in claims.values()]))[0] == [True] * len(claims)
+        await _everything_else_works(backend)
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM rota_definition", "UPDATE rota_job SET definition = NULL"])
+async def test_an_event_reaches_the_jobs_beside_one_whose_definition_is_missing(store: Store, statement: str) -> None:
+    async with store.opened() as backend:
+        for key in (BAD, GOOD):
+            await _register(backend, key.job_id, OnEvent("shop", "Ordered"))
+    column = "id" if "rota_job" in statement else "job"
+    store.damage(f"{statement} WHERE {column} = {_BAD_LANE}")
+    async with store.opened() as backend:
+        (made,) = await backend.notify([Event("shop", "Ordered")], LIMITS)
+        assert {run.run_id for run in await backend.runs(RunQuery("default", "good"))} & set(made)
 
 
 async def test_a_lane_whose_lease_is_no_number_is_made_anew_and_its_run_starts_again(store: Store) -> None:

@@ -20,7 +20,9 @@ class SafeLogger(logging.LoggerAdapter[logging.Logger]):
         options["stacklevel"] = options.get("stacklevel", 1) + 1  # the caller's line, not this one
         try:
             self.logger.log(level, msg, *args, **options)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a CancelledError from here is nobody's cancellation
             _report(self.logger.name, error)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
@@ -33,7 +35,7 @@ def safe_logger(name: str) -> SafeLogger:
     return SafeLogger(logging.getLogger(name))
 
 
-def _report(name: str, error: Exception) -> None:
+def _report(name: str, error: BaseException) -> None:
     if not logging.raiseExceptions or sys.stderr is None:
         return
     with suppress(Exception):  # the error's own text may raise, and stderr may be closed

@@ -38,6 +38,7 @@ TRIGGERED_CODE = KIND_CODE[FactKind.TRIGGERED]
 OF_REGISTRATION, OF_TRIGGER, OF_EVENT, OF_REPLAY = range(4)  # kinds of keys
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_INSTANT = -62_135_596_800_000_000  # the beginning of the year 1
 LAST_INSTANT = 253_402_300_799_999_999  # the end of the year 9999
 _new, _set = object.__new__, object.__setattr__
 _UNKNOWN = SafeUUID.unknown

@@ -21,7 +21,7 @@ from rota_backends.sqlite.codes import (
     uuid_or_none,
 )
 from rota_backends.sqlite.session import Session
-from rota_backends.sqlite.unreadable import DAMAGE, key_of_lane, partial_definition, whole, whole_or_none
+from rota_backends.sqlite.unreadable import DAMAGE, counted, key_of_lane, partial_definition, whole_or_none
 
 _SHARED = """{t}.seq, {t}.lane, {t}.run_id, {t}.definition, {t}.cause, {t}.queued_at, {t}.due, {t}.event, {t}.replay_of,
     {t}.covers_from, {t}.covers_to, {t}.missed_count, {t}.attempt, {t}.first_started_at, {t}.attempts, {t}.error,
@@ -142,12 +142,12 @@ def _salvaged(session: Session, row: Row) -> JobRun:
         replay_of=_or(None, uuid_or_none, row[8]),
         covers_from=_or(None, instant_or_none, row[9]),
         covers_to=_or(None, instant_or_none, row[10]),
-        missed_count=_or(0, whole, row[11]),
+        missed_count=_or(0, counted, row[11]),
         queued_at=_or(session.time, instant, row[5]),
         started_at=_or(None, instant_or_none, row[13]),
         ended_at=_or(session.time, instant, ended_at) if is_final else None,
         next_attempt_at=None,
-        attempt=_or(0, whole, attempt),
+        attempt=_or(0, counted, attempt),
         attempts=_or((), _attempts, row[14]),
         error=error if isinstance(error, str) else "a part of the stored run cannot be read",
         reason=None,
@@ -167,8 +167,8 @@ def _view(session: Session, row: Row, attempts: tuple[Attempt, ...], **more: Any
     (_, _, run_id, definition, cause, queued_at, due, event, replay_of, covers_from, covers_to, missed, _, _, _, error,
      records, _) = row[:_SHARED_COLUMNS]  # fmt: skip
     key = session.key_of(definition)
-    whole(missed)
-    whole(more["attempt"])
+    counted(missed)
+    counted(more["attempt"])
     whole_or_none(records)
     return JobRun(
         run_id=uuid(run_id),

@@ -14,6 +14,7 @@ from rota.backend import (
     FactKind,
     FireResult,
     Firing,
+    JobKey,
     NewRun,
     Refusal,
 )
@@ -52,13 +53,15 @@ from rota_backends.sqlite.jobs import remember
 from rota_backends.sqlite.lane import Lane, first_start, offer, refresh
 from rota_backends.sqlite.pending_calls import Peeked
 from rota_backends.sqlite.session import Session
+from rota_backends.sqlite.unreadable import UnreadableRow, key_of_lane
 
 _RUN = """INSERT INTO rota_run (seq, lane, run_id, definition, payload, cause, state, queued_at, start_at, due, event,
     replay_of, covers_from, covers_to, missed_count, depth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _BURIED = """INSERT INTO rota_history (seq, lane, letter, run_id, definition, cause, state, queued_at, event,
     depth, missed_count, attempt, ended_at, error, reason) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?)"""
 _MATCHING = """SELECT s.lane, j.definition FROM rota_subscription s JOIN rota_job j ON j.id = s.lane
-    WHERE s.source_module = ? AND s.event_type = ? AND s.subject IN ('', ?) AND s.scope_id IN (?, ?) ORDER BY s.lane"""
+    WHERE s.source_module = ? AND s.event_type = ? AND s.subject IN ('', ?) AND s.scope_id IN (?, ?)
+    AND j.definition IS NOT NULL ORDER BY s.lane"""
 
 
 def _is_known(session: Session, run_id: bytes) -> bool:
@@ -250,7 +253,15 @@ def matching(session: Session, event: Event) -> list[tuple[int, int]]:
     ).fetchall()
     if event.source_module != LIFECYCLE_MODULE:
         return found
-    return [each for each in found if not is_about(session.key_of(each[1]), event)]
+    return [each for each in found if not is_about(_key(session, *each), event)]
+
+
+def _key(session: Session, lane_id: int, definition: int) -> JobKey:
+    """Whose it is, also where the definition is missing: its run becomes a dead letter (SAFE-1)."""
+    try:
+        return session.key_of(definition)
+    except UnreadableRow:
+        return key_of_lane(session, lane_id)
 
 
 def _are_heard(session: Session, events: Sequence[Event]) -> bool:
@@ -278,7 +289,7 @@ def notify(
 
 
 def _notify(session: Session, event: Event, limits: EventLimits, lane_id: int, definition: int) -> UUID | Refusal:
-    lane, key = session.lane_by_id(lane_id), session.key_of(definition)
+    lane, key = session.lane_by_id(lane_id), _key(session, lane_id, definition)
     occurrence = event_occurrence(key, event)
     holder = keys.holder(session, OF_EVENT, lane_id, occurrence)
     if holder is not None:

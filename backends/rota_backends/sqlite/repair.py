@@ -9,7 +9,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from rota.logger import safe_logger
-from rota_backends.sqlite.lane import Lane, refresh
+from rota.model.validation import DEFAULT_SCOPE
+from rota_backends.sqlite.codes import FIRST_INSTANT, LAST_INSTANT
+from rota_backends.sqlite.lane import INSERT, Lane, refresh
 from rota_backends.sqlite.session import Session
 from rota_backends.sqlite.unreadable import DAMAGE, key_of_lane
 
@@ -23,8 +25,17 @@ _INSTANTS = (
 _NO_NUMBER = " OR ".join(f"typeof({each}) != 'integer'" for each in _NUMBERS)
 _NO_INSTANT = " OR ".join(f"typeof({each}) NOT IN ('integer', 'null')" for each in _INSTANTS)
 _NO_RUN = "head IS NOT NULL AND NOT EXISTS (SELECT 1 FROM rota_run r WHERE r.seq = head)"
+_NO_DATE = " OR ".join(
+    f"{each} NOT BETWEEN {FIRST_INSTANT} AND {LAST_INSTANT}" for each in _INSTANTS if each not in ("head", "definition")
+)
+_NO_COUNT = " OR ".join(f"{each} < 0" for each in ("unfinished", "delayed", "kept"))
+_NO_HEAD = "ready_at IS NOT NULL AND head IS NULL"
 _NO_TIME = "lease_until IS NOT NULL AND (started_at IS NULL OR node IS NULL OR head IS NULL)"
+_NO_JOB = "SELECT id FROM rota_lane l WHERE NOT EXISTS (SELECT 1 FROM rota_job j WHERE j.id = l.id)"
+_NO_LANE = "SELECT id FROM rota_job j WHERE NOT EXISTS (SELECT 1 FROM rota_lane l WHERE l.id = j.id)"
+_JOB = "INSERT INTO rota_job (id, scope_id, job_id, definition) VALUES (?, ?, ?, 0)"
 _DAMAGED = f"""SELECT id FROM rota_lane WHERE {_NO_NUMBER} OR {_NO_INSTANT} OR ({_NO_RUN}) OR ({_NO_TIME})
+    OR {_NO_DATE} OR {_NO_COUNT} OR ({_NO_HEAD})
     OR typeof(queue) != 'text' OR typeof(handler) != 'text'"""
 # A lease is given up, and its run starts again: the instant as token is above all tokens given before.
 _MADE_ANEW = """UPDATE rota_lane SET rank = 0, queue = 'default', handler = '', ready_at = NULL, wake_at = NULL,
@@ -42,6 +53,7 @@ _RUNS_WAIT = """UPDATE rota_run SET state = 0, start_at = NULL WHERE lane = ?
 
 def repair_lanes(session: Session) -> int:
     """Make the damaged ones anew; how many there were."""
+    _add_missing_rows(session)
     damaged = [lane_id for (lane_id,) in session.db.execute(_DAMAGED).fetchall()]
     for lane_id in damaged:
         session.db.execute(_RUNS_WAIT, (lane_id,))
@@ -50,6 +62,19 @@ def repair_lanes(session: Session) -> int:
     for lane_id in damaged:
         _offer(session, session.lane_by_id(lane_id))
     return len(damaged)
+
+
+def _add_missing_rows(session: Session) -> None:
+    """A lane whose job has no row gets one, and a job without a lane gets that: both are deleted by hand at times.
+
+    The new row of a job has a name that says so, and its runs become dead letters under it: the handler has no name.
+    """
+    for (lane_id,) in session.db.execute(_NO_JOB).fetchall():
+        session.db.execute(_JOB, (lane_id, DEFAULT_SCOPE, f"unreadable-{lane_id}"))
+        session.db.execute("UPDATE rota_lane SET rank = 0.5 WHERE id = ?", (lane_id,))  # damaged: it is made anew below
+    for (job,) in session.db.execute(_NO_LANE).fetchall():
+        session.db.execute(INSERT, (job,))
+        session.db.execute("UPDATE rota_lane SET rank = 0.5 WHERE id = ?", (job,))
 
 
 def _offer(session: Session, lane: Lane) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 DAMAGE = (ValueError, LookupError, TypeError, OverflowError, AssertionError, RecursionError)
 
 
+_NO_DEFINITION = 0  # no definition ever has this number
+
+
 class UnreadableRow(RotaError, ValueError):
     """A stored row that cannot be decoded; the text says what is wrong, never the stored value."""
 
@@ -47,6 +50,13 @@ def whole_or_none(stored: object) -> int | None:
     return None if stored is None else whole(stored)
 
 
+def counted(stored: object) -> int:
+    """A stored number of things."""
+    if whole(stored) < 0:
+        raise ValueError
+    return whole(stored)
+
+
 def bytes_or_none(stored: object) -> bytes | None:
     """A stored payload, where there may be none."""
     if stored is not None and not isinstance(stored, bytes):
@@ -70,7 +80,7 @@ def salvaged(session: Session, head: Sequence[Any], problems: list[str]) -> tupl
     return (
         seq,
         read("run_id", run_id, uuid, None) or _renamed(session, seq),
-        definition,
+        definition if isinstance(definition, int) else _without_definition(session, seq),
         read("cause", cause, CAUSES.__getitem__, CAUSE_CODE[Cause.MANUAL]),
         read("due", due, instant_or_none, None),
         read("depth", depth, whole, 0),
@@ -93,9 +103,18 @@ def _renamed(session: Session, seq: int) -> bytes:
     return run_id
 
 
+def _without_definition(session: Session, seq: int) -> int:
+    """Give the run a number in place of what is none: its settlement and its facts refer to it."""
+    session.db.execute("UPDATE rota_run SET definition = ? WHERE seq = ?", (_NO_DEFINITION, seq))
+    return _NO_DEFINITION
+
+
 def key_of_lane(session: Session, lane_id: int) -> JobKey:
     """The job's name as its own row has it."""
-    return JobKey(*session.db.execute("SELECT scope_id, job_id FROM rota_job WHERE id = ?", (lane_id,)).fetchone())
+    row = session.db.execute("SELECT scope_id, job_id FROM rota_job WHERE id = ?", (lane_id,)).fetchone()
+    if row is None:
+        raise LookupError  # repair.py adds the row
+    return JobKey(*row)
 
 
 def handler_of_lane(session: Session, lane_id: int) -> str:

@@ -128,7 +128,7 @@ _next_after = Every.next_after
 async def _in_any_case(triggering: Triggering, at: datetime, delay: timedelta | None) -> timedelta:
     """The instant is one of the day: a past one comes tomorrow, and a delay is added."""
     wait = at.replace(tzinfo=UTC) - await triggering._backend.now() + (delay or timedelta(0))
-    return wait if wait > timedelta(0) else wait + timedelta(days=1)
+    return wait if wait > timedelta(0) else timedelta(days=1)
 
 
 FAULTS = [

@@ -29,6 +29,7 @@ log = safe_logger("rota")
 
 SUCCEEDED = Succeeded()
 _BLOCKING = 0.5  # seconds: a body that holds the event loop longer than this is named by health() (RUN-5)
+_UNREADABLE = "the stored run cannot be read"
 
 
 class HandBack:
@@ -166,7 +167,8 @@ def missing_handler(claim: Claim) -> Unprocessable:
 
 def unreadable(claim: Claim) -> Unprocessable:
     """The outcome if the stored run cannot be decoded (SAFE-1)."""
-    reason = f"the stored run cannot be read: {claim.unreadable}"
+    why = claim.unreadable or ""
+    reason = why if why.startswith(_UNREADABLE) else f"{_UNREADABLE}: {why}"  # most backends say it themselves
     return Unprocessable(reason, reason)
 
 
@@ -211,5 +213,5 @@ def _plain(result: JobResult) -> Outcome:
         if isinstance(result, Failed):
             return Failed(safe_text(result.reason), bool(result.permanent))
         return Retry(None if result.after is None else timedelta(seconds=result.after.total_seconds()))
-    except Exception as error:
+    except BaseException as error:  # as if the handler itself had raised it, SystemExit too
         return Raised(error)

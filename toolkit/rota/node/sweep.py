@@ -15,7 +15,7 @@ from rota.errors import LaneFull, ScheduleError, type_name
 from rota.events import EventStore, JobNotifyEventStore
 from rota.logger import safe_logger
 from rota.model.event import Event, check_event
-from rota.model.validation import is_a
+from rota.model.validation import MAX_STORED_WHOLE, is_a
 from rota.node.loop import Loop, NoAnswer, Turn
 from rota.node.positions import position_of
 
@@ -47,6 +47,7 @@ class Sweep:
         self._job_store = job_store
         self._position = position_of(backend, events, job_store)
         self._clock = backend.clock
+        self._has_warned = False
         self.loop = Loop("sweep", self._turn, backend.clock)
 
     async def _turn(self) -> Turn:
@@ -62,7 +63,7 @@ class Sweep:
 
     async def _page(self) -> int:
         position = await self._move_over_delivered(await self._position.read())
-        page = await self._read(position)
+        page = self._ahead(await self._read(position), position)
         if page:
             await self._move(position, page[-1][0], list(_readable(page)))
         return len(page)  # also if another sweep was faster: the next page begins where its page ended
@@ -73,6 +74,18 @@ class Sweep:
                 return await self._events.read(position, _PAGE)
         except Exception as error:
             raise NoAnswer("the event store") from error
+
+    def _ahead(self, page: Sequence[tuple[int, Event]], position: int) -> list[tuple[int, Event]]:
+        """The entries above the position. A store that gives others, again and again, would hold the sweep for ever."""
+        ahead = [entry for entry in page if _is_ahead(entry, position)]
+        if len(ahead) < len(page) and not self._has_warned:
+            self._has_warned = True
+            log.error(
+                "read(after=%s) of the event store gave %s entries that are not pairs of a position above that and an "
+                "event: they are left out. `after` is exclusive, and positions are whole numbers",
+                position, len(page) - len(ahead),
+            )  # fmt: skip
+        return ahead
 
     async def _deliver(self, events: Sequence[Event], since: Bookmark | None) -> bool:
         """False if another sweep was faster."""
@@ -93,6 +106,14 @@ class Sweep:
         if isinstance(self._events, JobNotifyEventStore):
             self._events.delivered_up_to(stored, self._job_store)
         return stored
+
+
+def _is_ahead(entry: tuple[int, Event], position: int) -> bool:
+    try:
+        reached, _ = entry
+        return isinstance(reached, int) and position < reached <= MAX_STORED_WHOLE
+    except Exception:  # no pair: the application's store made it
+        return False
 
 
 def _readable(page: Sequence[tuple[int, Event]]) -> Iterator[Event]:
