@@ -73,7 +73,7 @@ async def test_a_kind_of_succeeded_is_a_success() -> None:
 async def test_a_result_that_raises_when_it_is_read_is_a_failure(error: BaseException) -> None:
     class Unread(Succeeded):
         @property
-        def records_processed(self) -> Any:
+        def records_processed(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
             raise error
 
     async def handler(ctx: JobContext) -> Any:

@@ -241,16 +241,16 @@ class NamedDayClauses:
         uses=("virtual",),
     )
     async def test_days_that_depend_on_the_month_are_the_days_they_mean(self, scene: Scene) -> None:
-        await scene.start_at(datetime(2026, 7, 31, 23, 59, 30, tzinfo=UTC))
+        await scene.start_at(datetime(2026, 8, 31, 23, 59, 30, tzinfo=UTC))
         async with scene.open(lease=timedelta(days=1)) as node:
             for job_id, expression in (
                 ("last", "0 0 L-1 * *"),
-                ("working", "0 0 15W * *"),
+                ("working", "0 0 12W * *"),
                 ("second", "0 0 * * MON#2"),
             ):
                 await node.schedule(cron(job_id, expression))
-            await scene.advance(days=31)
-            days = [datetime(2026, 8, day, tzinfo=UTC) for day in (30, 14, 10)]  # the 15th is a Saturday
+            await scene.advance(days=30)
+            days = [datetime(2026, 9, day, tzinfo=UTC) for day in (29, 11, 14)]  # the 12th is a Saturday
             assert [await dues(node, job) for job in ("last", "working", "second")] == [[day] for day in days]
 
     @clause(
